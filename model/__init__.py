@@ -1,0 +1,1 @@
+"""What a schedule is: the IR, its document form, and verdicts as plain data."""

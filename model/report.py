@@ -1,0 +1,92 @@
+"""What a verdict is: plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .counterexample import Counterexample
+
+
+class Verdict(StrEnum):
+    PROVED = "proved"
+    VIOLATED = "violated"
+    UNKNOWN = "unknown"
+    UNSUPPORTED = "unsupported"
+
+
+class Kind(StrEnum):
+    """What a finding is about: a wrong value, a document that cannot be realised, or waste."""
+
+    VALUE = "value"
+    STATIC = "static"
+    COST = "cost"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the rule table.  ``hint`` says what to change."""
+
+    code: str
+    slug: str
+    kind: Kind
+    summary: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One way in which the schedule is wrong, or wasteful.
+
+    ``also``: codes of other rules that the same fault breaks.  ``place``: JSON path of the
+    command, node or bank.  ``evidence``: facts in words and numbers, ``(name, value)``.
+    ``suppressed``: why it does not count, if it was ignored or is in the baseline.
+    """
+
+    rule: str
+    kind: Kind
+    message: str
+    place: str
+    also: tuple[str, ...] = ()
+    evidence: tuple[tuple[str, str | int], ...] = ()
+    counterexample: Counterexample | None = None
+    suppressed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something that was not decided: an obligation that hit its limit, or a construct
+    without a footprint.  ``verdict`` is ``UNKNOWN`` or ``UNSUPPORTED``."""
+
+    verdict: Verdict
+    reason: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of one check.
+
+    ``obligations``: how many there were; ``solved``: of these, how many went to the solver
+    (the others are plain arithmetic).  ``crossing``: bytes that cross memories per split, at
+    the upper bounds of the symbols.
+    """
+
+    verdict: Verdict
+    findings: tuple[Finding, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    obligations: int = 0
+    solved: int = 0
+    passes: int = 1
+    regimes: int = 1
+    commands: int = 0
+    seconds: float = 0.0
+    digest: str = ""
+    crossing: tuple[tuple[int, str, str, int], ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """Findings that count: not of kind cost, and not suppressed."""
+        return tuple(f for f in self.findings if f.kind is not Kind.COST and f.suppressed is None)
