@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -172,12 +172,3 @@ def copy_used_experts(
             target.data[end : end + tail] = source.data[end : end + tail]
             count.bytes += tail
     return count
-
-
-def totals(counters: Mapping[str, BankCounters]) -> BankCounters:
-    """The sum over banks."""
-    total = BankCounters()
-    for count in counters.values():
-        for name in BankCounters.__slots__:
-            setattr(total, name, getattr(total, name) + getattr(count, name))
-    return total

@@ -13,8 +13,8 @@ class Traffic:
         self.bytes: dict[tuple[str, str], int] = {}
         self.transfers: dict[tuple[str, str], int] = {}
 
-    def add(self, source: str, target: str, count: int) -> None:
-        """One transfer of ``count`` bytes from a tensor to a tensor."""
+    def add(self, source: str, target: str, count: int, transfers: int = 1) -> None:
+        """``count`` bytes, in all, from a tensor to a tensor."""
         key = self._arena.memory_of(source), self._arena.memory_of(target)
         self.bytes[key] = self.bytes.get(key, 0) + count
-        self.transfers[key] = self.transfers.get(key, 0) + 1
+        self.transfers[key] = self.transfers.get(key, 0) + transfers
