@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from ...model.report import Kind, Rule
 
-#: Families in the order in which a fault is named after them if it breaks several rules.
-PRECEDENCE = ("PF", "BK", "CE", "PP", "AL", "OR", "PL", "CO")
-
 _VALUE, _STATIC, _COST = Kind.VALUE, Kind.STATIC, Kind.COST
 
 _ROWS: tuple[Rule, ...] = (
@@ -173,8 +170,3 @@ _ROWS: tuple[Rule, ...] = (
 
 #: Every rule by its code, family after family.
 RULES: dict[str, Rule] = {rule.code: rule for rule in _ROWS}
-
-
-def precedence(code: str) -> tuple[int, str]:
-    """Sort key: the code that comes first names a fault that breaks several rules."""
-    return PRECEDENCE.index(code[:2]), code
