@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import splitproof.exec.cpu as cpu
 from operands import POISON, Placed, place
-from splitproof.exec.cpu.table import NoKernel, TABLE, choose
+from splitproof.exec.cpu.table import TABLE, NoKernelError, choose
 from splitproof.exec.functions import FUNCTIONS, OutOfRange, apply, mixed
 from splitproof.exec.quant import Array, from_array, to_array
 from splitproof.model.graph import Node
@@ -125,7 +125,10 @@ def test_mul_mat_id(kind: str, ids: list[list[int]], shared: bool, form: str) ->
 
 
 def test_mul_mat_id_refuses_an_expert_that_is_not_there() -> None:
-    w, x = weights("f32", (32, 2, 4), "packed"), place("x", "f32", (32, 1, 1), normal(2, (32, 1, 1)))
+    w, x = (
+        weights("f32", (32, 2, 4), "packed"),
+        place("x", "f32", (32, 1, 1), normal(2, (32, 1, 1))),
+    )
     chosen, y = place("ids", "i32", (2, 1), np.array([[0], [4]])), place("y", "f32", (2, 2, 1))
     with pytest.raises(IndexError, match="expert 4 of ids: w has 4"):
         run("mul_mat_id", y, [w, x, chosen])
@@ -295,7 +298,7 @@ def test_every_op_that_has_a_meaning_has_a_row() -> None:
 
 def test_an_op_without_a_row_is_refused() -> None:
     x = place("x", "f32", (4,), normal(1, (4,)))
-    with pytest.raises(NoKernel, match="flash_attn_ext y: no row"):
+    with pytest.raises(NoKernelError, match="flash_attn_ext y: no row"):
         choose(Node("flash_attn_ext", "y", ("x",)), [x.operand, x.operand])
 
 
