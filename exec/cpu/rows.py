@@ -22,7 +22,7 @@ BLOCK_BYTES = 34
 
 @njit(cache=True, nogil=True)
 def _widen(bits: Any) -> Any:
-    """The float32 of a float16, given as its 16 bits: exact, on machines without the instruction."""
+    """The float32 of a float16, given as its 16 bits, in plain arithmetic; exact."""
     magnitude = np.uint32((np.uint32(bits) & np.uint32(0x7FFF)) << np.uint32(13))
     value = np.float32(magnitude.view(np.float32) * np.float32(2.0**112))
     if np.uint32(bits) & np.uint32(0x7C00) == np.uint32(0x7C00):  # an infinity or a NaN
