@@ -25,21 +25,36 @@ BLOCK_BYTES = 34
 PREFETCH_BYTES = 1024
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
+def _widen(bits: Any) -> Any:
+    """The float32 of a float16, given as its 16 bits, in plain arithmetic; exact."""
+    magnitude = np.uint32((np.uint32(bits) & np.uint32(0x7FFF)) << np.uint32(13))
+    value = np.float32(magnitude.view(np.float32) * np.float32(2.0**112))
+    if np.uint32(bits) & np.uint32(0x7C00) == np.uint32(0x7C00):  # an infinity or a NaN
+        value = np.uint32(magnitude | np.uint32(0x7F800000)).view(np.float32)
+    return -value if np.uint32(bits) & np.uint32(0x8000) else value
+
+
+def _native_half(context: Any) -> bool:
+    """Whether the machine widens float16 itself (else LLVM calls a function that is not there)."""
+    triple, _, features = context.codegen().magic_tuple()
+    return not triple.startswith(("x86_64", "i686")) or "+f16c" in features
+
+
+@intrinsic
 def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: Any, n: Any) -> Any:
     """Sum over ``n`` blocks of ``w_scale * x_scale * (integers of w · integers of x)``.
 
     ``w``: bytes, from ``at``; ``x``: int16, from ``x_at``; ``scale``: float32, from ``s_at``.
-    Eight partial sums run beside each other and are added in order at the end.
+    Eight partial sums run beside each other and are added pairwise at the end.
     """
     u64 = types.uint64
     signature = types.float32(
         types.Array(types.uint8, 1, "C"), u64, types.Array(types.int16, 1, "C"), u64,
         types.Array(types.float32, 1, "C"), u64, u64,
     )  # fmt: skip
-    i8, i16, i32, f32, half = (
-        ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatType(), ir.HalfType(),
-    )  # fmt: skip
+    i8, i16, i32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+    f32, half = ir.FloatType(), ir.HalfType()
     sums = ir.VectorType(f32, 8)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -72,12 +87,12 @@ def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: 
                 builder.shuffle_vector(product, undefined, odd),
             )
 
-        def function(name: str, result: Any, arguments: list[Any]) -> Any:
-            kind = ir.FunctionType(result, arguments)
-            return cgutils.get_or_insert_function(builder.module, kind, name)
-
-        fma = function("llvm.fma.v8f32", sums, [sums] * 3)
-        prefetch = function("llvm.prefetch.p0", ir.VoidType(), [i8.as_pointer(), i32, i32, i32])
+        native = _native_half(context)
+        prefetch = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [i8.as_pointer(), i32, i32, i32]),
+            "llvm.prefetch.p0",
+        )
         weights, activations, scales = start(0), start(2), start(4)
         total = cgutils.alloca_once_value(builder, ir.Constant(sums, [0.0] * 8))
         with cgutils.for_range(builder, args[6]) as loop:
@@ -86,12 +101,16 @@ def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: 
             builder.call(
                 prefetch, [builder.gep(block, [size(PREFETCH_BYTES)]), i32(0), i32(3), i32(1)]
             )
-            # The scale is spread before it is widened: a scalar conversion would wait for the
-            # register that holds the running sum.
-            halves = builder.bitcast(splat(load(block, i16)), ir.VectorType(half, 8))
-            scale = builder.fmul(
-                builder.fpext(halves, sums), splat(builder.load(builder.gep(scales, [index])))
-            )
+            if native:
+                # Spread before it is widened: a scalar conversion would wait for the register
+                # that holds the running sum.
+                halves = builder.bitcast(splat(load(block, i16)), ir.VectorType(half, 8))
+                scale = builder.fpext(halves, sums)
+            else:
+                widen = types.float32(types.uint16)
+                bits = [load(block, i16)]
+                scale = splat(context.compile_internal(builder, _widen.py_func, widen, bits))
+            scale = builder.fmul(scale, splat(builder.load(builder.gep(scales, [index]))))
             column = builder.mul(index, size(BLOCK))
             dots = [
                 pairs(
@@ -104,27 +123,38 @@ def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: 
                 for part in (0, 16)
             ]
             value = builder.sitofp(builder.add(*dots), sums)
-            builder.store(builder.call(fma, [value, scale, builder.load(total)]), total)
+            term = builder.fmul(value, scale, flags=("contract",))
+            builder.store(builder.fadd(builder.load(total), term, flags=("contract",)), total)
         lanes = builder.load(total)
-        result = builder.extract_element(lanes, i32(0))
-        for lane in range(1, 8):
-            result = builder.fadd(result, builder.extract_element(lanes, i32(lane)))
-        return result
+        for half_of in (4, 2, 1):
+            low, high = (
+                builder.shuffle_vector(
+                    lanes,
+                    ir.Constant(lanes.type, ir.Undefined),
+                    ir.Constant(ir.VectorType(i32, half_of), list(range(first, first + half_of))),
+                )
+                for first in (0, half_of)
+            )
+            lanes = builder.fadd(low, high)
+        return builder.extract_element(lanes, i32(0))
 
     return signature, generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _round_to_half(typing: Any, value: Any) -> Any:
-    """A float32 rounded to the nearest float16 (ties to even), as float32 again."""
+@njit(cache=True, nogil=True)
+def _round_to_half(value: Any) -> Any:
+    """A float32 that is not negative, rounded to the nearest float16 (ties to even)."""
+    bits = np.float32(value).view(np.uint32)
+    if bits < np.uint32(0x38800000):  # below 2⁻¹⁴ float16 has steps of 2⁻²⁴, as float32 at 1/2
+        return np.float32(np.float32(value + np.float32(0.5)) - np.float32(0.5))
+    if bits >= np.uint32(0x477FF000):  # too large for float16; a NaN stays one
+        return np.float32(value + np.float32(np.inf))
+    odd = (bits >> np.uint32(13)) & np.uint32(1)
+    rounded = np.uint32(bits + np.uint32(0xFFF) + odd) & np.uint32(0xFFFFE000)
+    return np.uint32(rounded).view(np.float32)
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.fpext(builder.fptrunc(args[0], ir.HalfType()), ir.FloatType())
 
-    return types.float32(types.float32), generate
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _quantise(x: Any, steps: Any, ne: Any, quants: Any, scales: Any) -> None:
     """Rows of ``x`` as integers in ``[-127, 127]`` and a scale per 32 of them.
 
@@ -152,7 +182,7 @@ def _quantise(x: Any, steps: Any, ne: Any, quants: Any, scales: Any) -> None:
                 row += 1
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _mul_mat_q8_0(
     w: Any, w_nb: Any, w_ne: Any, quants: Any, scales: Any, x_ne: Any, dst: Any, d: Any
 ) -> None:
@@ -173,61 +203,65 @@ def _mul_mat_q8_0(
                     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _by_expert(ids: Any, steps: Any, used: Any, tokens: Any, experts: Any) -> Any:
-    """Counting sort: pair ``token * used + place`` of expert e at ``start[e] … start[e + 1]``.
+@njit(cache=True, nogil=True)
+def _by_expert(
+    ids: Any, ids_steps: Any, ids_ne: Any, experts: Any, x_place: Any, x_token: Any, d: Any
+) -> Any:
+    """Counting sort of the (place, token) pairs by their expert.
 
-    Pairs without an expert (a negative id) stand from ``start[experts]`` on.
+    Those of expert e stand at ``start[e] … start[e + 1]``, those without one (a negative id)
+    from ``start[experts]`` on.  Per pair: where its activations start, and its result.
     """
     start = np.zeros(experts + 2, np.int64)
-    for token in range(tokens):
-        for place in range(used):
-            e = ids[token * steps[1] + place * steps[0]]
+    for token in range(ids_ne[1]):
+        for place in range(ids_ne[0]):
+            e = ids[token * ids_steps[1] + place * ids_steps[0]]
             start[(e if e >= 0 else experts) + 1] += 1
     for e in range(experts + 1):
         start[e + 1] += start[e]
-    pairs = np.empty(tokens * used, np.int64)
+    columns = np.empty(ids_ne[0] * ids_ne[1], np.int64)
+    results = np.empty(ids_ne[0] * ids_ne[1], np.int64)
     free = start.copy()
-    for token in range(tokens):
-        for place in range(used):
-            e = ids[token * steps[1] + place * steps[0]]
+    for token in range(ids_ne[1]):
+        for place in range(ids_ne[0]):
+            e = ids[token * ids_steps[1] + place * ids_steps[0]]
             bucket = e if e >= 0 else experts
-            pairs[free[bucket]] = token * used + place
+            columns[free[bucket]] = token * x_token + place * x_place
+            results[free[bucket]] = token * d[2] + place * d[1]
             free[bucket] += 1
-    return start, pairs
+    return start, columns, results
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _zero_rows(start: Any, pairs: Any, rows: Any, used: Any, dst: Any, d: Any) -> None:
-    for k in range(start[len(start) - 2], start[len(start) - 1]):
-        out = pairs[k] // used * d[2] + pairs[k] % used * d[1]
+@njit(cache=True, nogil=True)
+def _zero_rows(results: Any, rows: Any, dst: Any, d: Any) -> None:
+    for k in range(len(results)):
         for row in range(rows):
-            dst[out + row * d[0]] = np.float32(0)
+            dst[results[k] + row * d[0]] = np.float32(0)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _mul_mat_id_q8_0(
     w: Any, w_nb: Any, w_ne: Any, quants: Any, scales: Any, x_ne: Any,
     ids: Any, ids_steps: Any, ids_ne: Any, dst: Any, d: Any,
 ) -> None:  # fmt: skip
-    blocks, used = w_ne[0] // BLOCK, ids_ne[0]
-    start, pairs = _by_expert(ids, ids_steps, used, ids_ne[1], w_ne[2])
-    _zero_rows(start, pairs, w_ne[1], used, dst, d)
-    for e in range(w_ne[2]):
+    blocks, experts = w_ne[0] // BLOCK, w_ne[2]
+    start, columns, results = _by_expert(
+        ids, ids_steps, ids_ne, experts, blocks if x_ne[1] > 1 else 0, x_ne[1] * blocks, d
+    )
+    _zero_rows(results[start[experts] :], w_ne[1], dst, d)
+    for e in range(experts):
         if start[e] == start[e + 1]:
             continue
         for row in range(w_ne[1]):
             at = np.uint64(e * w_nb[2] + row * w_nb[1])
             for k in range(start[e], start[e + 1]):
-                token, place = pairs[k] // used, pairs[k] % used
-                block = (token * x_ne[1] + (place if x_ne[1] > 1 else 0)) * blocks
-                dst[token * d[2] + place * d[1] + row * d[0]] = _row_dot(
-                    w, at, quants, np.uint64(block * BLOCK), scales, np.uint64(block),
+                dst[results[k] + row * d[0]] = _row_dot(
+                    w, at, quants, np.uint64(columns[k] * BLOCK), scales, np.uint64(columns[k]),
                     np.uint64(blocks),
                 )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def _dot(a: Any, b: Any) -> Any:
     total = np.float32(0)
     for k in range(len(a)):
@@ -235,8 +269,10 @@ def _dot(a: Any, b: Any) -> Any:
     return total
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _mul_mat_f32(w: Any, w_steps: Any, w_ne: Any, x: Any, x_steps: Any, x_ne: Any, dst: Any, d: Any) -> None:
+@njit(cache=True, nogil=True)
+def _mul_mat_f32(
+    w: Any, w_steps: Any, w_ne: Any, x: Any, x_steps: Any, x_ne: Any, dst: Any, d: Any
+) -> None:
     n = w_ne[0]
     for i3 in range(x_ne[3]):
         for i2 in range(x_ne[2]):
@@ -249,26 +285,29 @@ def _mul_mat_f32(w: Any, w_steps: Any, w_ne: Any, x: Any, x_steps: Any, x_ne: An
                 at = plane + row * w_steps[1]
                 for token in range(x_ne[1]):
                     column = first + token * x_steps[1]
-                    dst[out + token * d[1] + row * d[0]] = _dot(w[at : at + n], x[column : column + n])
+                    dst[out + token * d[1] + row * d[0]] = _dot(
+                        w[at : at + n], x[column : column + n]
+                    )
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _mul_mat_id_f32(
     w: Any, w_steps: Any, w_ne: Any, x: Any, x_steps: Any, x_ne: Any,
     ids: Any, ids_steps: Any, ids_ne: Any, dst: Any, d: Any,
 ) -> None:  # fmt: skip
-    n, used = w_ne[0], ids_ne[0]
-    start, pairs = _by_expert(ids, ids_steps, used, ids_ne[1], w_ne[2])
-    _zero_rows(start, pairs, w_ne[1], used, dst, d)
-    for e in range(w_ne[2]):
+    n, experts = w_ne[0], w_ne[2]
+    start, columns, results = _by_expert(
+        ids, ids_steps, ids_ne, experts, x_steps[1] if x_ne[1] > 1 else 0, x_steps[2], d
+    )
+    _zero_rows(results[start[experts] :], w_ne[1], dst, d)
+    for e in range(experts):
         if start[e] == start[e + 1]:
             continue
         for row in range(w_ne[1]):
             at = e * w_steps[2] + row * w_steps[1]
             for k in range(start[e], start[e + 1]):
-                token, place = pairs[k] // used, pairs[k] % used
-                column = token * x_steps[2] + (place if x_ne[1] > 1 else 0) * x_steps[1]
-                dst[token * d[2] + place * d[1] + row * d[0]] = _dot(w[at : at + n], x[column : column + n])
+                column = columns[k]
+                dst[results[k] + row * d[0]] = _dot(w[at : at + n], x[column : column + n])
 
 
 def _quantised(x: Operand) -> tuple[Any, Any]:

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from ...model.graph import Node
 from ..functions import OutOfRange, UnsupportedOp
@@ -22,27 +20,37 @@ BLOCK = 32
 BLOCK_BYTES = 34
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _widen(typing: Any, bits: Any) -> Any:
-    """The float32 of a float16, given as its 16 bits."""
+@njit(cache=True, nogil=True)
+def _widen(bits: Any) -> Any:
+    """The float32 of a float16, given as its 16 bits, in plain arithmetic; exact."""
+    magnitude = np.uint32((np.uint32(bits) & np.uint32(0x7FFF)) << np.uint32(13))
+    value = np.float32(magnitude.view(np.float32) * np.float32(2.0**112))
+    if np.uint32(bits) & np.uint32(0x7C00) == np.uint32(0x7C00):  # an infinity or a NaN
+        value = np.uint32(magnitude | np.uint32(0x7F800000)).view(np.float32)
+    return -value if np.uint32(bits) & np.uint32(0x8000) else value
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
 
-    return types.float32(types.uint16), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _narrow(typing: Any, value: Any) -> Any:
+@njit(cache=True, nogil=True)
+def _narrow(value: Any) -> Any:
     """The 16 bits of a float32 rounded to the nearest float16, ties to even."""
+    bits = np.float32(value).view(np.uint32)
+    sign = np.uint32((bits >> np.uint32(16)) & np.uint32(0x8000))
+    bits = np.uint32(bits & np.uint32(0x7FFFFFFF))
+    if bits > np.uint32(0x7F800000):
+        half = np.uint32(0x7E00)  # a NaN
+    elif bits >= np.uint32(0x477FF000):
+        half = np.uint32(0x7C00)  # too large: infinity
+    elif bits < np.uint32(0x38800000):
+        # Below 2⁻¹⁴ float16 has steps of 2⁻²⁴: those of float32 between 1/2 and 1.
+        shifted = np.float32(bits.view(np.float32) + np.float32(0.5))
+        half = np.uint32(shifted.view(np.uint32) - np.uint32(0x3F000000))
+    else:
+        odd = (bits >> np.uint32(13)) & np.uint32(1)
+        half = np.uint32((bits - np.uint32(0x38000000) + np.uint32(0xFFF) + odd) >> np.uint32(13))
+    return np.uint16(sign | half)
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.bitcast(builder.fptrunc(args[0], ir.HalfType()), ir.IntType(16))
 
-    return types.uint16(types.float32), generate
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _rms_norm(x: Any, s: Any, ne: Any, eps: Any, dst: Any, d: Any) -> None:
     for i3 in range(ne[3]):
         for i2 in range(ne[2]):
@@ -58,9 +66,18 @@ def _rms_norm(x: Any, s: Any, ne: Any, eps: Any, dst: Any, d: Any) -> None:
                     dst[out + k * d[0]] = np.float32(x[at + k * s[0]] * factor)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _soft_max(
-    x: Any, s: Any, ne: Any, scale: Any, mask: Any, m_steps: Any, m_ne: Any, sinks: Any, dst: Any, d: Any
+    x: Any,
+    s: Any,
+    ne: Any,
+    scale: Any,
+    mask: Any,
+    m_steps: Any,
+    m_ne: Any,
+    sinks: Any,
+    dst: Any,
+    d: Any,
 ) -> None:
     row = np.empty(ne[0], np.float64)
     for i3 in range(ne[3]):
@@ -87,8 +104,10 @@ def _soft_max(
                     dst[out + k * d[0]] = np.float32(row[k] / total)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _get_row(table: Any, at: Any, step: Any, kind: Any, dst: Any, out: Any, d0: Any, count: Any) -> None:
+@njit(cache=True, nogil=True)
+def _get_row(
+    table: Any, at: Any, step: Any, kind: Any, dst: Any, out: Any, d0: Any, count: Any
+) -> None:
     """Row at byte ``at``; ``kind``: 4 for f32, 2 for f16, else q8_0; ``step``: bytes of a block."""
     if kind == 4:
         for k in range(count):
@@ -107,7 +126,7 @@ def _get_row(table: Any, at: Any, step: Any, kind: Any, dst: Any, out: Any, d0: 
                 dst[out + (b * BLOCK + k) * d0] = scale * value
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _get_rows(
     table: Any, nb: Any, t_ne: Any, kind: Any, ids: Any, i: Any, dst: Any, d: Any, ne: Any
 ) -> None:
@@ -120,7 +139,7 @@ def _get_rows(
                 _get_row(table, at, nb[0], kind, dst, out, d[0], ne[0])
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _set_rows(
     rows: Any, s: Any, ne: Any, ids: Any, i: Any, i_ne: Any, dst: Any, d: Any, half: Any
 ) -> None:
@@ -167,9 +186,7 @@ def soft_max(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
     if len(sources) > 2:
         sinks = np.ascontiguousarray(sources[2].array, np.float32).reshape(-1)
     scale = float(node.param("scale", 1.0))
-    _soft_max(
-        x.flat, x.steps, x.ne, scale, mask, mask_steps, mask_ne, sinks, dst.flat, dst.steps
-    )
+    _soft_max(x.flat, x.steps, x.ne, scale, mask, mask_steps, mask_ne, sinks, dst.flat, dst.steps)
 
 
 def get_rows(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
