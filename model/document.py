@@ -1,0 +1,80 @@
+"""The schedule document: JSON in, IR out, and every error with its place.
+
+``load`` takes a file, ``loads`` a text, ``from_dict`` what a JSON parser made of one.  All
+raise :class:`DocumentError` and nothing else for a document that is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+import msgspec
+
+from .document_form import DocumentForm
+from .document_read import read_schedule
+from .fault import DocumentError, Fault, show_path
+from .json_place import locate, parse, without_comments
+from .schedule import Schedule
+
+__all__ = ["DocumentError", "from_dict", "load", "loads"]
+
+
+def load(source: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> Schedule:
+    """The schedule of a file (a path), of JSON in ``bytes``, or of a parsed document."""
+    if isinstance(source, bytes):
+        return loads(source)
+    if isinstance(source, Mapping):
+        return from_dict(source)
+    name = os.fspath(source)
+    try:
+        data = FilePath(name).read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise DocumentError(f"cannot be read: {reason}", source=name) from None
+    except ValueError:  # a path with a NUL byte
+        raise DocumentError("is no path of a file", source=repr(name)) from None
+    return loads(data, source=name)
+
+
+def loads(data: bytes | str, source: str = "<stdin>") -> Schedule:
+    """The schedule of a JSON text; ``source`` is what errors call it."""
+    text = data if isinstance(data, str) else _decode(data, source)
+    value = parse(text, source)
+    try:
+        return _schedule(value)
+    except Fault as fault:
+        line, column = locate(text, fault.path, at_key=fault.at_key)
+        path = show_path(fault.path)
+        raise DocumentError(fault.message, path, line, column, source) from None
+
+
+def from_dict(document: Mapping[str, Any], source: str = "<document>") -> Schedule:
+    """The schedule of a parsed document.  Errors have a path, but no line."""
+    try:
+        return _schedule(without_comments(document))
+    except Fault as fault:
+        raise DocumentError(fault.message, show_path(fault.path), source=source) from None
+    except RecursionError:
+        raise DocumentError("nested too deeply", source=source) from None
+
+
+def _decode(data: bytes, source: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line = before.count(b"\n") + 1
+        column = error.start - before.rfind(b"\n")
+        message = f"byte 0x{data[error.start]:02x} is not UTF-8 text"
+        raise DocumentError(message, "$", line, column, source) from None
+
+
+def _schedule(value: Any) -> Schedule:
+    try:
+        document = msgspec.convert(value, DocumentForm)
+    except msgspec.ValidationError as error:
+        raise Fault((), str(error)) from None
+    return read_schedule(document)

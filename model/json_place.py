@@ -1,0 +1,187 @@
+"""JSON text to Python values, strictly, and from a path back to its place in the text."""
+
+from __future__ import annotations
+
+import json
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Any
+
+from .fault import DocumentError, Path, quote, show_path
+
+#: A key that is dropped wherever it stands: JSON has no comments.
+COMMENT = "//"
+
+_SPACE = " \t\n\r"
+
+
+class _Doubled(dict[str, Any]):
+    """An object in which a key stood twice; ``key`` is that key."""
+
+    key: str
+
+
+class _NotJson(ValueError):
+    """A word that Python's decoder takes and JSON does not know."""
+
+
+def parse(text: str, source: str) -> Any:
+    """The value of a JSON text, comments dropped.
+
+    ``DocumentError`` for what is no JSON (NaN and infinities are none), for nesting that is
+    too deep, for numbers that no double or 64-bit integer holds, and for doubled keys.
+    """
+    doubled = False
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal doubled
+        value = dict(items)
+        if len(value) != len(items):
+            value = _Doubled(value)
+            value.key = _first_doubled(items)
+            doubled = True
+        if COMMENT in value:
+            del value[COMMENT]
+        return value
+
+    if not text.strip(_SPACE):
+        raise DocumentError("the text is empty; a JSON object was due", "$", 1, 1, source)
+    decoder = json.JSONDecoder(object_pairs_hook=pairs, parse_constant=_no_constant)
+    try:
+        value = decoder.decode(text)
+    except json.JSONDecodeError as error:
+        raise DocumentError(
+            f"not JSON: {error.msg}", "$", error.lineno, error.colno, source
+        ) from None
+    except RecursionError:
+        raise DocumentError("nested too deeply", "$", 1, 1, source) from None
+    except _NotJson as error:
+        line, column = place(text, _outside_strings(text, str(error)))
+        raise DocumentError(
+            f"not JSON: {error} is no number there", "$", line, column, source
+        ) from None
+    except ValueError:  # an integer of more digits than Python converts
+        raise DocumentError(
+            "an integer has thousands of digits; 64 bits were due", "$", 1, 1, source
+        ) from None
+    if doubled:
+        raise _doubled_error(text, value, source)
+    return value
+
+
+def without_comments(value: Any) -> Any:
+    """A parsed value with the comments of all its objects dropped."""
+    if isinstance(value, dict):
+        return {key: without_comments(v) for key, v in value.items() if key != COMMENT}
+    if isinstance(value, list | tuple):
+        return [without_comments(item) for item in value]
+    return value
+
+
+def locate(text: str, path: Path, *, at_key: bool = False) -> tuple[int, int]:
+    """Line and column, from 1, of the value at ``path`` (of its key with ``at_key``).
+
+    Where the path leaves the text (a key that is missing), the place of the last value on it.
+    """
+    at = _skip(text, 0)
+    for depth, key in enumerate(path):
+        last = at_key and depth == len(path) - 1
+        found = _child(text, at, key)
+        if found is None:
+            break
+        at = found[0] if last else found[1]
+    return place(text, at)
+
+
+def place(text: str, at: int) -> tuple[int, int]:
+    """Line and column, from 1, of an offset."""
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+
+
+def _child(text: str, at: int, key: str | int, skip: int = 0) -> tuple[int, int] | None:
+    """Offsets of a child's key and value; ``skip`` earlier ones of the same key are passed."""
+    opening = text[at]
+    if opening not in "[{" or (opening == "[") != isinstance(key, int):
+        return None
+    index = 0
+    at = _skip(text, at + 1)
+    while text[at] not in "]}":
+        start = at
+        name: str | int = index
+        if opening == "{":
+            name, at = scanstring(text, at + 1, True)
+            at = _skip(text, _skip(text, at) + 1)
+        if name == key:
+            if skip == 0:
+                return start, at
+            skip -= 1
+        at = _skip(text, _end(text, at))
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+        index += 1
+    return None
+
+
+_SCAN = json.JSONDecoder()
+
+
+def _end(text: str, at: int) -> int:
+    return _SCAN.raw_decode(text, at)[1]
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _SPACE:
+        at += 1
+    return at
+
+
+def _no_constant(word: str) -> Any:
+    raise _NotJson(word)
+
+
+def _outside_strings(text: str, word: str) -> int:
+    """Offset of the first ``word`` that stands in no string."""
+    at = 0
+    while at < len(text):
+        word_at, quote_at = text.find(word, at), text.find('"', at)
+        if quote_at < 0 or 0 <= word_at < quote_at:
+            return max(word_at, 0)
+        at = scanstring(text, quote_at + 1, True)[1]
+    return 0
+
+
+def _first_doubled(items: list[tuple[str, Any]]) -> str:
+    seen: set[str] = set()
+    for key, _ in items:
+        if key in seen:
+            return key
+        seen.add(key)
+    raise AssertionError("no key stands twice")
+
+
+def _doubled_error(text: str, value: Any, source: str) -> DocumentError:
+    path, key = _find_doubled(value)
+    at = _skip(text, 0)
+    for step in path:
+        found = _child(text, at, step)
+        assert found is not None
+        at = found[1]
+    second = _child(text, at, key, skip=1)
+    line, column = place(text, second[0] if second else at)
+    message = f"the key {quote(key)} stands twice in one object"
+    return DocumentError(message, show_path((*path, key)), line, column, source)
+
+
+def _find_doubled(value: Any) -> tuple[Path, str]:
+    """The path of the outermost, first object with a doubled key, and that key."""
+    waiting: list[tuple[Path, Any]] = [((), value)]
+    while waiting:
+        path, item = waiting.pop()
+        if isinstance(item, _Doubled):
+            return path, item.key
+        children = item.items() if isinstance(item, dict) else enumerate(item)
+        waiting.extend(
+            ((*path, key), child)
+            for key, child in reversed(list(children))
+            if isinstance(child, dict | list)
+        )
+    raise AssertionError("no object has a doubled key")
