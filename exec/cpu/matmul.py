@@ -1,0 +1,318 @@
+"""Matrix products, f32 and q8_0 weights, for one thread (other threads may run: no GIL).
+
+A q8_0 row is blocks of 34 bytes: a float16 scale and 32 int8.  As in ggml, the activations are
+quantised to the same form first, so that the inner loop multiplies integers.  The cache of
+compiled code knows only this file: every helper that a kernel here inlines stands in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ...model.graph import Node
+from ..operand import Operand
+
+BLOCK = 32
+BLOCK_BYTES = 34
+#: How far ahead of the multiplication a weight is asked for.
+PREFETCH_BYTES = 1024
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: Any, n: Any) -> Any:
+    """Sum over ``n`` blocks of ``w_scale * x_scale * (integers of w · integers of x)``.
+
+    ``w``: bytes, from ``at``; ``x``: int16, from ``x_at``; ``scale``: float32, from ``s_at``.
+    Eight partial sums run beside each other and are added in order at the end.
+    """
+    u64 = types.uint64
+    signature = types.float32(
+        types.Array(types.uint8, 1, "C"), u64, types.Array(types.int16, 1, "C"), u64,
+        types.Array(types.float32, 1, "C"), u64, u64,
+    )  # fmt: skip
+    i8, i16, i32, f32, half = (
+        ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatType(), ir.HalfType(),
+    )  # fmt: skip
+    sums = ir.VectorType(f32, 8)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def start(k: int) -> Any:
+            array = context.make_array(sig.args[k])(context, builder, args[k])
+            return builder.gep(array.data, [args[k + 1]])
+
+        def load(pointer: Any, kind: Any) -> Any:
+            value = builder.load(builder.bitcast(pointer, kind.as_pointer()))
+            value.align = 1
+            return value
+
+        def splat(value: Any) -> Any:
+            vector = ir.VectorType(value.type, 8)
+            undefined = ir.Constant(vector, ir.Undefined)
+            first = builder.insert_element(undefined, value, i32(0))
+            zeros = ir.Constant(ir.VectorType(i32, 8), [0] * 8)
+            return builder.shuffle_vector(first, undefined, zeros)
+
+        def pairs(weights: Any, activations: Any) -> Any:
+            # 16 products, neighbours added: LLVM has one instruction for exactly this pattern.
+            wide = ir.VectorType(i32, 16)
+            product = builder.mul(builder.sext(weights, wide), builder.sext(activations, wide))
+            undefined = ir.Constant(wide, ir.Undefined)
+            lanes = ir.VectorType(i32, 8)
+            even = ir.Constant(lanes, list(range(0, 16, 2)))
+            odd = ir.Constant(lanes, list(range(1, 16, 2)))
+            return builder.add(
+                builder.shuffle_vector(product, undefined, even),
+                builder.shuffle_vector(product, undefined, odd),
+            )
+
+        def function(name: str, result: Any, arguments: list[Any]) -> Any:
+            kind = ir.FunctionType(result, arguments)
+            return cgutils.get_or_insert_function(builder.module, kind, name)
+
+        fma = function("llvm.fma.v8f32", sums, [sums] * 3)
+        prefetch = function("llvm.prefetch.p0", ir.VoidType(), [i8.as_pointer(), i32, i32, i32])
+        weights, activations, scales = start(0), start(2), start(4)
+        total = cgutils.alloca_once_value(builder, ir.Constant(sums, [0.0] * 8))
+        with cgutils.for_range(builder, args[6]) as loop:
+            index, size = loop.index, loop.index.type
+            block = builder.gep(weights, [builder.mul(index, size(BLOCK_BYTES))])
+            builder.call(
+                prefetch, [builder.gep(block, [size(PREFETCH_BYTES)]), i32(0), i32(3), i32(1)]
+            )
+            # The scale is spread before it is widened: a scalar conversion would wait for the
+            # register that holds the running sum.
+            halves = builder.bitcast(splat(load(block, i16)), ir.VectorType(half, 8))
+            scale = builder.fmul(
+                builder.fpext(halves, sums), splat(builder.load(builder.gep(scales, [index])))
+            )
+            column = builder.mul(index, size(BLOCK))
+            dots = [
+                pairs(
+                    load(builder.gep(block, [size(2 + part)]), ir.VectorType(i8, 16)),
+                    load(
+                        builder.gep(activations, [builder.add(column, size(part))]),
+                        ir.VectorType(i16, 16),
+                    ),
+                )
+                for part in (0, 16)
+            ]
+            value = builder.sitofp(builder.add(*dots), sums)
+            builder.store(builder.call(fma, [value, scale, builder.load(total)]), total)
+        lanes = builder.load(total)
+        result = builder.extract_element(lanes, i32(0))
+        for lane in range(1, 8):
+            result = builder.fadd(result, builder.extract_element(lanes, i32(lane)))
+        return result
+
+    return signature, generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _round_to_half(typing: Any, value: Any) -> Any:
+    """A float32 rounded to the nearest float16 (ties to even), as float32 again."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.fpext(builder.fptrunc(args[0], ir.HalfType()), ir.FloatType())
+
+    return types.float32(types.float32), generate
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _quantise(x: Any, steps: Any, ne: Any, quants: Any, scales: Any) -> None:
+    """Rows of ``x`` as integers in ``[-127, 127]`` and a scale per 32 of them.
+
+    The scale is ``max |x| / 127`` rounded to float16; the integers are rounded half to even with
+    the unrounded scale (the vector form of ``quantize_row_q8_0`` in ggml).
+    """
+    blocks = ne[0] // BLOCK
+    row = 0
+    for i3 in range(ne[3]):
+        for i2 in range(ne[2]):
+            for i1 in range(ne[1]):
+                start = i3 * steps[3] + i2 * steps[2] + i1 * steps[1]
+                for b in range(blocks):
+                    at = start + b * BLOCK * steps[0]
+                    most = np.float32(0)
+                    for k in range(BLOCK):
+                        most = max(most, abs(x[at + k * steps[0]]))
+                    scales[row * blocks + b] = _round_to_half(np.float32(most / np.float32(127)))
+                    inverse = np.float32(0)
+                    if most > 0:
+                        inverse = np.float32(127) / most
+                    for k in range(BLOCK):
+                        value = np.float32(x[at + k * steps[0]] * inverse)
+                        quants[(row * blocks + b) * BLOCK + k] = np.int16(np.rint(value))
+                row += 1
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _mul_mat_q8_0(
+    w: Any, w_nb: Any, w_ne: Any, quants: Any, scales: Any, x_ne: Any, dst: Any, d: Any
+) -> None:
+    blocks = w_ne[0] // BLOCK
+    for i3 in range(x_ne[3]):
+        for i2 in range(x_ne[2]):
+            plane = i3 // (x_ne[3] // w_ne[3]) * w_nb[3] + i2 // (x_ne[2] // w_ne[2]) * w_nb[2]
+            first = (i3 * x_ne[2] + i2) * x_ne[1]
+            out = i3 * d[3] + i2 * d[2]
+            # Rows outside: a weight comes from memory once and serves every token.
+            for row in range(w_ne[1]):
+                at = np.uint64(plane + row * w_nb[1])
+                for token in range(x_ne[1]):
+                    block = (first + token) * blocks
+                    dst[out + token * d[1] + row * d[0]] = _row_dot(
+                        w, at, quants, np.uint64(block * BLOCK), scales, np.uint64(block),
+                        np.uint64(blocks),
+                    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _by_expert(ids: Any, steps: Any, used: Any, tokens: Any, experts: Any) -> Any:
+    """Counting sort: pair ``token * used + place`` of expert e at ``start[e] … start[e + 1]``.
+
+    Pairs without an expert (a negative id) stand from ``start[experts]`` on.
+    """
+    start = np.zeros(experts + 2, np.int64)
+    for token in range(tokens):
+        for place in range(used):
+            e = ids[token * steps[1] + place * steps[0]]
+            start[(e if e >= 0 else experts) + 1] += 1
+    for e in range(experts + 1):
+        start[e + 1] += start[e]
+    pairs = np.empty(tokens * used, np.int64)
+    free = start.copy()
+    for token in range(tokens):
+        for place in range(used):
+            e = ids[token * steps[1] + place * steps[0]]
+            bucket = e if e >= 0 else experts
+            pairs[free[bucket]] = token * used + place
+            free[bucket] += 1
+    return start, pairs
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _zero_rows(start: Any, pairs: Any, rows: Any, used: Any, dst: Any, d: Any) -> None:
+    for k in range(start[len(start) - 2], start[len(start) - 1]):
+        out = pairs[k] // used * d[2] + pairs[k] % used * d[1]
+        for row in range(rows):
+            dst[out + row * d[0]] = np.float32(0)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _mul_mat_id_q8_0(
+    w: Any, w_nb: Any, w_ne: Any, quants: Any, scales: Any, x_ne: Any,
+    ids: Any, ids_steps: Any, ids_ne: Any, dst: Any, d: Any,
+) -> None:  # fmt: skip
+    blocks, used = w_ne[0] // BLOCK, ids_ne[0]
+    start, pairs = _by_expert(ids, ids_steps, used, ids_ne[1], w_ne[2])
+    _zero_rows(start, pairs, w_ne[1], used, dst, d)
+    for e in range(w_ne[2]):
+        if start[e] == start[e + 1]:
+            continue
+        for row in range(w_ne[1]):
+            at = np.uint64(e * w_nb[2] + row * w_nb[1])
+            for k in range(start[e], start[e + 1]):
+                token, place = pairs[k] // used, pairs[k] % used
+                block = (token * x_ne[1] + (place if x_ne[1] > 1 else 0)) * blocks
+                dst[token * d[2] + place * d[1] + row * d[0]] = _row_dot(
+                    w, at, quants, np.uint64(block * BLOCK), scales, np.uint64(block),
+                    np.uint64(blocks),
+                )  # fmt: skip
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})  # type: ignore[untyped-decorator]
+def _dot(a: Any, b: Any) -> Any:
+    total = np.float32(0)
+    for k in range(len(a)):
+        total += a[k] * b[k]
+    return total
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _mul_mat_f32(w: Any, w_steps: Any, w_ne: Any, x: Any, x_steps: Any, x_ne: Any, dst: Any, d: Any) -> None:
+    n = w_ne[0]
+    for i3 in range(x_ne[3]):
+        for i2 in range(x_ne[2]):
+            plane = (
+                i3 // (x_ne[3] // w_ne[3]) * w_steps[3] + i2 // (x_ne[2] // w_ne[2]) * w_steps[2]
+            )
+            first = i3 * x_steps[3] + i2 * x_steps[2]
+            out = i3 * d[3] + i2 * d[2]
+            for row in range(w_ne[1]):
+                at = plane + row * w_steps[1]
+                for token in range(x_ne[1]):
+                    column = first + token * x_steps[1]
+                    dst[out + token * d[1] + row * d[0]] = _dot(w[at : at + n], x[column : column + n])
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _mul_mat_id_f32(
+    w: Any, w_steps: Any, w_ne: Any, x: Any, x_steps: Any, x_ne: Any,
+    ids: Any, ids_steps: Any, ids_ne: Any, dst: Any, d: Any,
+) -> None:  # fmt: skip
+    n, used = w_ne[0], ids_ne[0]
+    start, pairs = _by_expert(ids, ids_steps, used, ids_ne[1], w_ne[2])
+    _zero_rows(start, pairs, w_ne[1], used, dst, d)
+    for e in range(w_ne[2]):
+        if start[e] == start[e + 1]:
+            continue
+        for row in range(w_ne[1]):
+            at = e * w_steps[2] + row * w_steps[1]
+            for k in range(start[e], start[e + 1]):
+                token, place = pairs[k] // used, pairs[k] % used
+                column = token * x_steps[2] + (place if x_ne[1] > 1 else 0) * x_steps[1]
+                dst[token * d[2] + place * d[1] + row * d[0]] = _dot(w[at : at + n], x[column : column + n])
+
+
+def _quantised(x: Operand) -> tuple[Any, Any]:
+    elements = x.layout.nbytes // 4
+    quants = np.empty(elements, np.int16)
+    scales = np.empty(elements // BLOCK, np.float32)
+    _quantise(x.flat, x.steps, x.ne, quants, scales)
+    return quants, scales
+
+
+def mul_mat(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
+    """``dst[r, t] = Σ_k w[k, r] x[k, t]``: w ``[k, r, …]`` f32 or q8_0, x ``[k, t, …]`` f32."""
+    w, x = sources[0].with_packed_rows(), sources[1]
+    if dst.empty:
+        return
+    if w.dtype == "q8_0":
+        quants, scales = _quantised(x)
+        _mul_mat_q8_0(w.data, w.layout.nb, w.ne, quants, scales, x.ne, dst.flat, dst.steps)
+    else:
+        x = x.with_packed_rows()
+        _mul_mat_f32(w.flat, w.steps, w.ne, x.flat, x.steps, x.ne, dst.flat, dst.steps)
+
+
+def mul_mat_id(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
+    """``dst[r, u, t] = Σ_k w[k, r, ids[u, t]] x[k, u or 0, t]``; a negative id gives a zero row.
+
+    w ``[k, r, experts]`` f32 or q8_0, x ``[k, 1 or used, t]`` f32, ids ``[used, t]`` i32.
+    ``IndexError`` if an id is not below the number of experts.
+    """
+    w, x, ids = sources[0].with_packed_rows(), sources[1], sources[2]
+    if dst.empty:
+        return
+    highest = int(ids.array.max())
+    if highest >= w.ne[2]:
+        raise IndexError(f"expert {highest} of {ids.layout.name}: {w.layout.name} has {w.ne[2]}")
+    if w.dtype == "q8_0":
+        quants, scales = _quantised(x)
+        _mul_mat_id_q8_0(
+            w.data, w.layout.nb, w.ne, quants, scales, x.ne,
+            ids.flat, ids.steps, ids.ne, dst.flat, dst.steps,
+        )  # fmt: skip
+    else:
+        x = x.with_packed_rows()
+        _mul_mat_id_f32(
+            w.flat, w.steps, w.ne, x.flat, x.steps, x.ne,
+            ids.flat, ids.steps, ids.ne, dst.flat, dst.steps,
+        )  # fmt: skip
