@@ -46,7 +46,7 @@ def render(items: Sequence[RenderableType], stream: IO[str] | None = None) -> st
         emoji=False,
     )
     for item in items:
-        console.print(item)
+        console.print(item, soft_wrap=isinstance(item, Text) and item.no_wrap is True)
     return "\n".join(line.rstrip() for line in sink.getvalue().split("\n"))
 
 
@@ -67,7 +67,9 @@ def report_items(
         yield Text(f"  {counts_line(report)}", style="dim")
     for number, finding in enumerate(report.findings, 1):
         if quiet:
-            yield finding_line(finding, known.get(finding.rule))
+            line = finding_line(finding, known.get(finding.rule))
+            line.no_wrap = True
+            yield line
         else:
             yield Text("")
             yield from finding_items(number, finding, schedule, known.get(finding.rule))
@@ -100,7 +102,7 @@ def verdict_line(report: Report, source: str, strict_cost: bool = False) -> Text
         parts.append(f"{hidden} suppressed")
     if report.gaps:
         parts.append(f"{len(report.gaps)} undecided")
-    line = Text()
+    line = Text(no_wrap=True)
     line.append(report.verdict.value.upper(), style=_VERDICT_STYLE[report.verdict])
     line.append(f"  {source}")
     if parts:
@@ -135,7 +137,11 @@ def finding_items(
     number: int, finding: Finding, schedule: Schedule, rule: Rule | None
 ) -> Iterator[RenderableType]:
     """One finding: what, where, when, how it runs, what is missing, what to change."""
-    yield Text(f"{number}. ") + finding_line(finding, rule)
+    heading = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
+    heading.add_column(width=2, no_wrap=True)
+    heading.add_column(overflow="fold")
+    heading.add_row(f"{number}.", finding_line(finding, rule))
+    yield heading
     also = f", also {' '.join(finding.also)}" if finding.also else ""
     yield _labelled("at", f"{finding.place}{also}")
     example = finding.counterexample

@@ -22,7 +22,11 @@ _STYLE = {READER: "bold red", WRITER: "bold yellow", "": ""}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One moment.  ``cells``: text per queue.  ``role``: whether a party acts in it."""
+    """One moment on one queue.
+
+    ``role``: whether a party of the fault acts in it.  ``running``: queues on which something
+    that started earlier still runs.
+    """
 
     iteration: int
     role: str
@@ -117,7 +121,7 @@ def timeline(schedule: Schedule, example: Counterexample) -> Table:
         table.add_column(queue, overflow="fold")
     if first:
         table.add_row("", "", Text(f"… {first} earlier", style="dim"))
-    before = None
+    before: int | None = None
     for row in shown:
         style = _STYLE[row.role]
         cells = [
