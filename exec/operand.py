@@ -69,6 +69,10 @@ class Operand:
     def steps(self) -> tuple[int, int, int, int]:
         """Strides in elements (plain types)."""
         size = self.layout.dtype.block_bytes
+        if any(stride % size for stride in self.layout.nb):
+            raise ValueError(
+                f"{self.layout.name}: strides {self.layout.nb} are no multiples of {size} bytes"
+            )
         a, b, c, d = self.layout.nb
         return a // size, b // size, c // size, d // size
 
@@ -90,9 +94,11 @@ class Operand:
         return scratch(self.layout, self.packed())
 
     def assign(self, raw: Bytes) -> None:
-        """Write packed bytes, given in logical order."""
+        """Write packed bytes, given in logical order (or one byte, everywhere)."""
         if self.layout.packed:
             self.data[:] = raw
+        elif len(raw) == 1:
+            self.raw[...] = raw
         else:
             self.raw[...] = raw.reshape(self.raw.shape)
 
