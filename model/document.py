@@ -13,13 +13,18 @@ from typing import Any
 
 import msgspec
 
+from .document_check import check_document
 from .document_form import DocumentForm
 from .document_read import read_schedule
+from .document_write import canonical, digest, dumps, to_dict
 from .fault import DocumentError, Fault, show_path
+from .form_fault import find_fault
 from .json_place import locate, parse, without_comments
 from .schedule import Schedule
 
-__all__ = ["DocumentError", "from_dict", "load", "loads"]
+__all__ = [
+    "DocumentError", "canonical", "digest", "dumps", "from_dict", "load", "loads", "to_dict",
+]  # fmt: skip
 
 
 def load(source: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> Schedule:
@@ -76,5 +81,8 @@ def _schedule(value: Any) -> Schedule:
     try:
         document = msgspec.convert(value, DocumentForm)
     except msgspec.ValidationError as error:
+        find_fault(value, DocumentForm)
         raise Fault((), str(error)) from None
-    return read_schedule(document)
+    schedule = read_schedule(document)
+    check_document(schedule)
+    return schedule

@@ -30,6 +30,7 @@ from .tensor import Tensor, dtypes
 
 def read_schedule(document: form.DocumentForm) -> Schedule:
     """The schedule of a decoded document.  ``Fault`` names the place of what does not fit."""
+    _check_level(document)
     graph = Graph(
         symbols=tuple((name, low, high) for name, (low, high) in document.symbols.items()),
         memories=tuple(Memory(name, m.host, m.bytes) for name, m in document.memories.items()),
@@ -60,6 +61,15 @@ def read_schedule(document: form.DocumentForm) -> Schedule:
         program=program,
         repeat=document.repeat,
     )
+
+
+def _check_level(document: form.DocumentForm) -> None:
+    """A level has the keys of the levels below it."""
+    if document.splits is not None:
+        return
+    for key in ("program", "assignment", "placements"):
+        if getattr(document, key) is not None:
+            raise Fault((key,), f'{quote(key)} goes with "splits", which is missing')
 
 
 def _expr(value: int | str, path: Path) -> Expr:
@@ -199,6 +209,8 @@ def _tensors(forms: dict[str, form.TensorForm]) -> tuple[Tensor, ...]:
 def _tensor(name: str, tensor: form.TensorForm, forms: dict[str, form.TensorForm]) -> Tensor:
     path: Path = ("tensors", name)
     offset = tensor.offset
+    if offset is None and tensor.view_of is not None and not tensor.about:
+        offset = 0
     return Tensor(
         name=name,
         dtype=_tensor_dtype(name, tensor, forms),
