@@ -254,7 +254,7 @@ def _require_range(ids: Array, count: int, node: Node, name: str) -> None:
 
 
 def moved(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
-    """The same elements in logical order, in the destination's shape (``cont``, ``cpy``, ``dup``)."""
+    """The same elements in logical order, in the shape of the destination."""
     return src[0].array.reshape(ne, order="F")
 
 

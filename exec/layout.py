@@ -46,7 +46,8 @@ class Layout:
         """One past the last byte in ``space`` (``offset`` for an empty tensor)."""
         if not self.nbytes:
             return self.offset
-        reach = sum((count - 1) * max(stride, 0) for count, stride in zip(self.counts, self.nb))
+        steps = zip(self.counts, self.nb, strict=True)
+        reach = sum((count - 1) * max(stride, 0) for count, stride in steps)
         return self.offset + reach + self.dtype.block_bytes
 
     @cached_property

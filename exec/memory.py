@@ -55,6 +55,14 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """Some bytes of a space, in an order of their own."""
+
+    space: str
+    where: slice | NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class Content:
     """Bytes with their versions, packed, in logical order."""
 
@@ -92,25 +100,28 @@ class Memory:
             self.touched[space].fill(0)
         self.clock = 0
 
-    def read(self, layout: Layout) -> Content:
+    def write_content(self, layout: Layout | Region, content: Content) -> None:
+        self.write(layout, content.raw, content.version)
+
+    def read(self, layout: Layout | Region) -> Content:
         return Content(
             self.data[layout.space][layout.where].copy(),
             self.version[layout.space][layout.where].copy(),
         )
 
-    def write(self, layout: Layout, raw: Bytes, version: VersionArray) -> None:
+    def write(self, layout: Layout | Region, raw: Bytes, version: VersionArray) -> None:
         self.clock += 1
         self.data[layout.space][layout.where] = raw
         self.version[layout.space][layout.where] = version
         self.touched[layout.space][layout.where] = self.clock
 
-    def poison(self, layout: Layout) -> None:
+    def poison(self, layout: Layout | Region) -> None:
         self.clock += 1
         self.data[layout.space][layout.where] = POISON_BYTE
         self.version[layout.space][layout.where] = POISON
         self.touched[layout.space][layout.where] = self.clock
 
-    def read_since(self, layout: Layout, start: int) -> Content:
+    def read_since(self, layout: Layout | Region, start: int) -> Content:
         """A read that began at clock ``start``: what was touched since then reads as poison."""
         content = self.read(layout)
         torn = self.touched[layout.space][layout.where] > start

@@ -107,9 +107,8 @@ class World:
         result = {}
         for name, array in function(pass_, arrays).items():
             if name not in written:
-                raise ValueError(
-                    f"callback {command.name} wrote {name}; it declares {', '.join(written) or 'nothing'}"
-                )
+                declared = ", ".join(written) or "nothing"
+                raise ValueError(f"callback {command.name} wrote {name}; it declares {declared}")
             result[name] = from_array(layout(name).dtype, np.asarray(array))
         return result
 
@@ -155,7 +154,7 @@ class Reference:
     user_reads: Mapping[tuple[int, int], Mapping[str, Content]]
 
     def value(self, node: str, pass_: int) -> Array:
-        """The value of a node, of shape ``ne`` (innermost first); ``KeyError`` if it did not run."""
+        """The value of a node, of shape ``ne``; ``KeyError`` if it did not run in that pass."""
         return self._array(node, self.results[node, pass_][node])
 
     def output(self, tensor: str, pass_: int) -> Array:
@@ -314,7 +313,20 @@ class _Run:
             if new.mask is not None:
                 version = np.where(new.mask, version, before.version)
             self.memory.write(target, new.raw, version)
-            results[target.name] = Content(new.raw, version)
+            self._fix_integers(target, pass_)
+            results[target.name] = self.memory.read(target)
+
+    def _fix_integers(self, target: Layout, pass_: int) -> None:
+        """Put the values that the world fixes in the place of computed ids (views included)."""
+        for (name, when), values in self.world.integers.items():
+            if when != pass_ or not self.layout(name).dtype.integer:
+                continue
+            layout = self.layout(name)
+            inside = layout.space == target.space and target.offset <= layout.offset < target.end
+            if inside and not self.world.schedule.tensor(name).input:
+                array = np.array(values, np.int64).reshape(layout.ne[::-1]).T
+                version = self.memory.read(layout).version
+                self.memory.write(layout, from_array(layout.dtype, array), version)
 
 
 def operand(layout: Layout, raw: Bytes) -> Operand:
