@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,9 @@ from .model.certificate import Certificate, certify
 from .model.document import from_dict, load
 from .model.plan.lower import lower
 from .model.read.ggml_dump import read_dump
-from .model.report import Finding, Report, Rule
+from .model.report import Finding, Kind, Report, Rule
 from .model.schedule import Schedule
+from .suppress import suppress
 
 if TYPE_CHECKING:
     from .exec.replay import Replay
@@ -39,26 +40,35 @@ def check(
     source: Source,
     *,
     only: Collection[str] = (),
-    ignore: Collection[str] = (),
+    ignore: Mapping[str, str] | None = None,
     symbols: Mapping[str, tuple[int, int]] | None = None,
     time_limit: float | None = None,
+    effort: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Prove the schedule right, or find out how it goes wrong.
 
-    ``only``/``ignore``: codes of rules.  ``symbols``: narrower ranges, both ends included.
-    ``time_limit``: seconds for the whole check; what is undecided by then makes the verdict
-    ``unknown``.  A split-level document is lowered first.
+    ``only``: codes of rules.  ``ignore``: code → why its findings do not count; the verdict
+    stays what it is.  ``symbols``: narrower ranges, both ends included.  ``time_limit``: seconds
+    for the whole check, ``effort``: Z3 resource units per obligation; what is undecided then
+    makes the verdict ``unknown``.  ``progress`` is called with (done, total).  A split-level
+    document is lowered first.
+
+    A check of a part (``only``, ``symbols``) has a report without a digest, from which no
+    certificate for a run can be made.
     """
+    from .verify.check import Options
     from .verify.check import check as check_program
 
-    limits = {} if time_limit is None else {"seconds": time_limit}
-    return check_program(
-        lower(as_schedule(source)),
-        only=tuple(only),
-        ignore=tuple(ignore),
-        symbols=dict(symbols) if symbols else None,
-        **limits,
+    options = Options(
+        seconds=time_limit, only=tuple(only), symbols=dict(symbols or {}), progress=progress
     )
+    if effort is not None:
+        options.effort = effort
+    report = check_program(lower(as_schedule(source)), options)
+    if only or symbols:
+        report = replace(report, digest="")
+    return suppress(report, ignore or {})
 
 
 def run(
@@ -90,14 +100,16 @@ def run(
 class Shown:
     """What a replay showed for one finding.
 
-    ``replay``: the executed counterexample (kind *value*); ``evidence``: facts evaluated on the
-    concrete values (other kinds).  ``holds``: the finding is confirmed.
+    ``holds``: it is confirmed.  ``executed``: the counterexample's run (kind *value*).
+    ``facts``: the rule evaluated on concrete values (kind *static*).  ``problem``: why its order
+    could not be executed, which the checker must never let happen.
     """
 
     finding: Finding
-    replay: Replay | None
-    evidence: tuple[tuple[str, str | int], ...]
     holds: bool
+    executed: Replay | None = None
+    facts: tuple[tuple[str, str | int], ...] = ()
+    problem: str = ""
 
 
 def replay(
@@ -109,30 +121,42 @@ def replay(
     Findings of kind *cost* are left out: they show no fault.
     """
     program = lower(as_schedule(schedule))
-    chosen = [f for f in report.findings if f.kind != "cost" and (not rules or f.rule in rules)]
+    chosen = [
+        f for f in report.findings if f.kind is not Kind.COST and (not rules or f.rule in rules)
+    ]
     return [_show(program, finding, seed) for finding in chosen]
 
 
 def _show(program: Schedule, finding: Finding, seed: int) -> Shown:
-    if finding.counterexample is not None and finding.kind == "value":
-        from .exec.replay import replay as execute
-
-        result = execute(program, finding.counterexample, seed=seed)
-        return Shown(finding, result, (), result.reproduced)
+    if finding.kind is Kind.VALUE:
+        return _execute(program, finding, seed)
     from .exec.evidence import evidence
 
     symbols = {name: high for name, (_, high) in program.graph.ranges.items()}
     if finding.counterexample is not None:
         symbols |= dict(finding.counterexample.symbols)
     facts = evidence(program, finding, symbols)
-    return Shown(finding, None, facts, bool(facts))
+    return Shown(finding, bool(facts), facts=facts)
+
+
+def _execute(program: Schedule, finding: Finding, seed: int) -> Shown:
+    from .exec.interleave import IllegalOrder
+    from .exec.replay import replay as execute
+
+    if finding.counterexample is None:
+        return Shown(finding, False, problem="the report has no counterexample for it")
+    try:
+        executed = execute(program, finding.counterexample, seed=seed)
+    except IllegalOrder as error:
+        return Shown(finding, False, problem=f"its order cannot happen: {error}")
+    return Shown(finding, executed.reproduced, executed)
 
 
 def explain(code: str) -> Rule:
     """The rule with that code or slug (``"PF001"``); ``KeyError`` names the nearest ones."""
     from difflib import get_close_matches
 
-    from .verify.rules import RULES
+    from .verify.rules.table import RULES
 
     for rule in RULES.values():
         if code.upper() == rule.code or code.lower() == rule.slug:

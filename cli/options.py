@@ -53,9 +53,7 @@ class RuleCode(click.ParamType):
     name = "CODE"
     envvar_list_splitter = ","
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return str(value).strip().upper()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,12 +72,15 @@ def read_input(path: str) -> bytes:
 
 
 @contextmanager
-def progress(what: str, quiet: bool = False) -> Iterator[None]:
-    """Show that work goes on: on standard error, and only on a terminal."""
+def progress(what: str, quiet: bool = False) -> Iterator[Callable[[int, int], None] | None]:
+    """Show that work goes on: on standard error, and only on a terminal.
+
+    Yields a function of (done, total), or ``None`` where nothing is shown.
+    """
     if quiet or not sys.stderr.isatty():
-        yield
+        yield None
         return
     from rich.console import Console
 
-    with Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR"))).status(what):
-        yield
+    with Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR"))).status(what) as status:
+        yield lambda done, total: status.update(f"{what}: {done} of {total}")

@@ -78,14 +78,14 @@ def report_items(
     if report.gaps:
         yield Text("")
     for gap in report.gaps:
-        yield _labelled(f"{gap.verdict}", f"{gap.reason} ({gap.place})", "yellow")
+        yield labelled(f"{gap.verdict}", f"{gap.reason} ({gap.place})", "yellow")
     if report.crossing:
         yield Text("")
         yield Padding(crossing_table(report, schedule), (0, 0, 0, 2))
     if report.assumptions:
         yield Text("")
     for assumption in report.assumptions:
-        yield _labelled("assumed", assumption, "dim")
+        yield labelled("assumed", assumption, "dim")
 
 
 def verdict_line(report: Report, source: str, strict_cost: bool = False) -> Text:
@@ -143,22 +143,22 @@ def finding_items(
     heading.add_row(f"{number}.", finding_line(finding, rule))
     yield heading
     also = f", also {' '.join(finding.also)}" if finding.also else ""
-    yield _labelled("at", f"{finding.place}{also}")
+    yield labelled("at", f"{finding.place}{also}")
     example = finding.counterexample
     if example is not None:
         for label, text in situation(example):
-            yield _labelled(label, text)
+            yield labelled(label, text)
         if example.order:
             yield Text("")
             yield Padding(timeline(schedule, example), (0, 0, 0, 3))
             yield Text("")
-        yield _labelled("due", example.due)
+        yield labelled("due", example.due)
         if example.missing:
-            yield _labelled("missing", example.missing, "bold")
+            yield labelled("missing", example.missing, "bold")
     if finding.evidence:
         yield Padding(evidence_table(finding.evidence), (0, 0, 0, 3))
     if rule is not None and rule.hint:
-        yield _labelled("hint", rule.hint, "green")
+        yield labelled("hint", rule.hint, "green")
 
 
 def situation(example: Counterexample) -> Iterator[tuple[str, str]]:
@@ -216,15 +216,14 @@ def rule_items(rule: Rule) -> Iterator[RenderableType]:
         Kind.STATIC: "static: the document cannot be realised, or breaks a promise it makes",
         Kind.COST: "cost: right, but wasteful; fails a check only under --strict-cost",
     }
-    yield _labelled("kind", kinds[rule.kind])
-    yield _labelled("hint", rule.hint, "green")
+    yield labelled("kind", kinds[rule.kind])
+    yield labelled("hint", rule.hint, "green")
 
 
-def _labelled(label: str, text: str, style: str = "") -> Padding:
+def labelled(label: str, text: str, style: str = "") -> Padding:
     """An indented line whose continuation stays under its text."""
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(width=8, style=style or "dim", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row(label, Text(text))
     return Padding(table, (0, 0, 0, 3))
-

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from .model.command import Copy, CopyExperts, FillBank
 from .model.counterexample import Counterexample, Party, Step
+from .model.describe import command_text
 from .model.device import HOST, Contract
 from .model.schedule import Schedule
-from .words import command_text
 
 #: Rows kept before the first moment that takes part in the fault, and in all.
 CONTEXT, MOST = 3, 24
@@ -52,8 +52,8 @@ def queue_of_step(schedule: Schedule, step: Step) -> str:
 
 def _role(example: Counterexample, step: Step) -> str:
     def is_party(party: Party | None) -> bool:
-        return party is not None and (party.command, party.iteration) == (
-            step.command, step.iteration
+        return party is not None and (party.command, party.iteration, party.part) == (
+            step.command, step.iteration, step.part
         )  # fmt: skip
 
     if is_party(example.reader):

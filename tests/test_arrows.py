@@ -110,7 +110,9 @@ def test_the_probe_sees_a_heavy_import() -> None:
 
 
 def test_import_is_light() -> None:
-    assert loaded("import splitproof; splitproof.load; splitproof.schema; splitproof.Report") == set()
+    assert (
+        loaded("import splitproof; splitproof.load; splitproof.schema; splitproof.Report") == set()
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["check", "--help"], ["schema"]])

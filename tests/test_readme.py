@@ -54,6 +54,7 @@ def session(block: Block) -> list[tuple[str, str]]:
 
 def matches(due: str, got: str) -> bool:
     """Whether the output is what the page shows; ``…`` is any text, blanks at ends are none."""
+
     def tidy(text: str) -> str:
         return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
 

@@ -111,9 +111,7 @@ PROVED  bank.json: 1 cost note
 
 
 def test_a_violation(schedule: Schedule) -> None:
-    items = report_items(
-        violated(FINDING), schedule, source="pf001.json", rules={"PF001": RULE}
-    )
+    items = report_items(violated(FINDING), schedule, source="pf001.json", rules={"PF001": RULE})
     assert render(list(items)) == VIOLATED
 
 

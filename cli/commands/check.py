@@ -32,25 +32,38 @@ from ..text import render, report_items
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @format_option
 @option(
-    "--symbol", "symbols", type=SymbolRange(), multiple=True,
+    "--symbol",
+    "symbols",
+    type=SymbolRange(),
+    multiple=True,
     help="Check a part of a symbol's range only: n_tokens=1..8.  Repeatable.",
 )
 @option(
-    "--rule", "only", type=RuleCode(), multiple=True,
+    "--rule",
+    "only",
+    type=RuleCode(),
+    multiple=True,
     help="Check this rule only.  Repeatable.",
 )
 @option(
-    "--ignore", type=Ignored(), multiple=True,
+    "--ignore",
+    type=Ignored(),
+    multiple=True,
     help='Findings under this rule do not count; the reason, as in BK001="why", is reported.',
 )
 @option(
-    "--baseline", type=click.Path(), metavar="REPORT",
+    "--baseline",
+    type=click.Path(),
+    metavar="REPORT",
     help="Findings that this earlier JSON report has (rule and message) do not count.",
 )
 @time_limit_option
 @option("--strict-cost", is_flag=True, help="Findings of kind cost fail the check.")
 @click.option(
-    "--certificate", "certificate_path", type=click.Path(), metavar="OUT",
+    "--certificate",
+    "certificate_path",
+    type=click.Path(),
+    metavar="OUT",
     help="Write the certificate that 'run --certificate' takes (one FILE, all of it).",
 )
 @quiet_option
@@ -73,7 +86,7 @@ def command(
     FILE is a document of the split or the program level; - is standard input.  With
     --format json, one FILE gives a report, several give a list of them in the same order.
     """
-    from ..verify.rules import RULES
+    from ..verify.rules.table import RULES
 
     _require_known((*only, *(code for code, _ in ignore)), RULES)
     if certificate_path is not None:
@@ -135,8 +148,10 @@ def _check(
         if low < least or high > most:
             raise CliError(f"{path}: --symbol {name}={low}..{high}: outside of {least}..{most}")
         ranges[name] = (low, high)
-    with progress(f"checking {path}", quiet):
-        return check_schedule(schedule, only=only, symbols=ranges, time_limit=time_limit)
+    with progress(f"checking {path}", quiet) as step:
+        return check_schedule(
+            schedule, only=only, symbols=ranges, time_limit=time_limit, progress=step
+        )
 
 
 def _print(
@@ -155,5 +170,3 @@ def _print(
     )
     text = render(list(items), sys.stdout)
     emit(text if first or quiet else "\n" + text)
-
-

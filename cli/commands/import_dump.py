@@ -16,7 +16,10 @@ from ..output import CliError, error_line, read_input, reason, write_file
 @click.command("import")
 @click.argument("dump")
 @click.option(
-    "-o", "--output", required=True, metavar="OUT",
+    "-o",
+    "--output",
+    required=True,
+    metavar="OUT",
     help="The document; several graphs get .0, .1, … before its suffix.  - is standard output.",
 )
 @click.option(

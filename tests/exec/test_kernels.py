@@ -125,7 +125,10 @@ def test_mul_mat_id(kind: str, ids: list[list[int]], shared: bool, form: str) ->
 
 
 def test_mul_mat_id_refuses_an_expert_that_is_not_there() -> None:
-    w, x = weights("f32", (32, 2, 4), "packed"), place("x", "f32", (32, 1, 1), normal(2, (32, 1, 1)))
+    w, x = (
+        weights("f32", (32, 2, 4), "packed"),
+        place("x", "f32", (32, 1, 1), normal(2, (32, 1, 1))),
+    )
     chosen, y = place("ids", "i32", (2, 1), np.array([[0], [4]])), place("y", "f32", (2, 2, 1))
     with pytest.raises(IndexError, match="expert 4 of ids: w has 4"):
         run("mul_mat_id", y, [w, x, chosen])
