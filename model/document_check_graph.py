@@ -52,7 +52,9 @@ def _check_node(scope: Scope, node: Node, index: int) -> None:
 
 def _settled(scope: Scope, tensor: Tensor) -> Tensor:
     """The tensor with symbols of a single value put in, so that equal sizes look equal."""
-    shape = tuple(scope.size(size, ("tensors", tensor.name, "shape")) for size in tensor.shape)
+    if not scope.fixed:
+        return tensor
+    shape = tuple(size.substitute(scope.fixed) for size in tensor.shape)
     return tensor if shape == tensor.shape else Tensor(tensor.name, tensor.dtype, shape)
 
 

@@ -27,7 +27,7 @@ class Scope:
         self.buffers = frozenset(b.name for b in graph.buffers)
         self.devices = {d.name: d for d in graph.devices}
         self.queues = {f"{d.name}.{q}": d for d in graph.devices for q in d.queues}
-        self._fixed = {name: low for name, (low, high) in self.ranges.items() if low == high}
+        self.fixed = {name: low for name, (low, high) in self.ranges.items() if low == high}
         self._tensors: dict[str, Tensor | None] = {t.name: t for t in graph.tensors}
         self._guards: dict[Condition, bool | None] = {}
         self._bytes: dict[tuple[str, tuple[Expr, ...], int | None], Expr] = {}
@@ -89,11 +89,13 @@ class Scope:
 
     def size(self, expr: Expr, path: Path) -> Expr:
         """An expression whose symbols are declared, with single-valued symbols put in."""
+        if expr.constant is not None:
+            return expr
         for name in sorted(expr.symbols - self.ranges.keys()):
             if name == PASS:
                 raise Fault(path, "sizes and offsets are the same in all passes: no 'pass' here")
             raise dangling("symbol", name, path, self.ranges)
-        return expr.substitute(self._fixed) if self._fixed else expr
+        return expr.substitute(self.fixed) if self.fixed else expr
 
     def never_negative(self, expr: Expr, path: Path, what: str) -> Expr:
         expr = self.size(expr, path)

@@ -70,12 +70,13 @@ def _document(schedule: Schedule) -> dict[str, Any]:
         "op_offload": graph.op_offload,
         "n_copies": graph.n_copies,
     }
-    if schedule.splits is not None:
+    if schedule.splits is not None or schedule.assignment or schedule.placements:
         document["assignment"] = dict(schedule.assignment)
-        document["splits"] = [_split(s) for s in schedule.splits]
         document["placements"] = {
             name: [buffer, _size(offset)] for name, buffer, offset in schedule.placements
         }
+    if schedule.splits is not None:
+        document["splits"] = [_split(s) for s in schedule.splits]
     if schedule.program is not None:
         document["program"] = [_command(c) for c in schedule.program]
     document["repeat"] = schedule.repeat
@@ -245,9 +246,9 @@ def _brief(document: dict[str, Any]) -> dict[str, Any]:
     brief["nodes"] = [_drop(entry, form.NodeForm) for entry in document["nodes"]]
     if "splits" in brief:
         brief["splits"] = [_brief_split(entry) for entry in document["splits"]]
-        for key in ("assignment", "placements"):
-            if not brief[key]:
-                del brief[key]
+    for key in ("assignment", "placements"):
+        if not brief.get(key):
+            brief.pop(key, None)
     if "program" in brief:
         brief["program"] = [_drop(c, _STRUCTS[c["do"]]) for c in document["program"]]
     return _drop(brief, form.DocumentForm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
@@ -15,9 +16,9 @@ _SPACE = " \t\n\r"
 
 
 class _Doubled(dict[str, Any]):
-    """An object in which a key stood twice; ``key`` is that key."""
+    """An object in which a key stood twice."""
 
-    key: str
+    __slots__ = ()
 
 
 class _NotJson(ValueError):
@@ -37,7 +38,6 @@ def parse(text: str, source: str) -> Any:
         value = dict(items)
         if len(value) != len(items):
             value = _Doubled(value)
-            value.key = _first_doubled(items)
             doubled = True
         if COMMENT in value:
             del value[COMMENT]
@@ -65,6 +65,8 @@ def parse(text: str, source: str) -> Any:
         ) from None
     if doubled:
         raise _doubled_error(text, value, source)
+    if "\\ud" in text or "\\uD" in text:
+        _check_surrogates(text, value, source)
     return value
 
 
@@ -97,11 +99,16 @@ def place(text: str, at: int) -> tuple[int, int]:
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
 
 
-def _child(text: str, at: int, key: str | int, skip: int = 0) -> tuple[int, int] | None:
-    """Offsets of a child's key and value; ``skip`` earlier ones of the same key are passed."""
-    opening = text[at]
-    if opening not in "[{" or (opening == "[") != isinstance(key, int):
+def _child(text: str, at: int, key: str | int) -> tuple[int, int] | None:
+    """Offsets of a child's key and value."""
+    if text[at] != ("[" if isinstance(key, int) else "{"):
         return None
+    return next(((k, v) for name, k, v in _children(text, at) if name == key), None)
+
+
+def _children(text: str, at: int) -> Iterator[tuple[str | int, int, int]]:
+    """Name, offset of the key and offset of the value of each child of an array or object."""
+    opening = text[at]
     index = 0
     at = _skip(text, at + 1)
     while text[at] not in "]}":
@@ -110,15 +117,11 @@ def _child(text: str, at: int, key: str | int, skip: int = 0) -> tuple[int, int]
         if opening == "{":
             name, at = scanstring(text, at + 1, True)
             at = _skip(text, _skip(text, at) + 1)
-        if name == key:
-            if skip == 0:
-                return start, at
-            skip -= 1
+        yield name, start, at
         at = _skip(text, _end(text, at))
         if text[at] == ",":
             at = _skip(text, at + 1)
         index += 1
-    return None
 
 
 _SCAN = json.JSONDecoder()
@@ -149,39 +152,41 @@ def _outside_strings(text: str, word: str) -> int:
     return 0
 
 
-def _first_doubled(items: list[tuple[str, Any]]) -> str:
-    seen: set[str] = set()
-    for key, _ in items:
-        if key in seen:
-            return key
-        seen.add(key)
-    raise AssertionError("no key stands twice")
-
-
 def _doubled_error(text: str, value: Any, source: str) -> DocumentError:
-    path, key = _find_doubled(value)
+    """The error at the second of two equal keys, in the outermost object that has them."""
+    path = next(path for path, item in _walk(value) if isinstance(item, _Doubled))
     at = _skip(text, 0)
     for step in path:
         found = _child(text, at, step)
         assert found is not None
         at = found[1]
-    second = _child(text, at, key, skip=1)
-    line, column = place(text, second[0] if second else at)
-    message = f"the key {quote(key)} stands twice in one object"
-    return DocumentError(message, show_path((*path, key)), line, column, source)
+    seen: set[str | int] = set()
+    for name, key_at, _ in _children(text, at):
+        if name in seen:
+            line, column = place(text, key_at)
+            message = f"the key {quote(str(name))} stands twice in one object"
+            return DocumentError(message, show_path((*path, name)), line, column, source)
+        seen.add(name)
+    raise AssertionError("no key stands twice")
 
 
-def _find_doubled(value: Any) -> tuple[Path, str]:
-    """The path of the outermost, first object with a doubled key, and that key."""
+def _check_surrogates(text: str, value: Any, source: str) -> None:
+    """Half of a UTF-16 pair, escaped, is no character: no file could name it."""
+    for path, item in _walk(value):
+        for key in [item] if isinstance(item, str) else item if isinstance(item, dict) else ():
+            if any("\ud800" <= letter <= "\udfff" for letter in key):
+                line, column = locate(text, path)
+                message = f"{quote(key)} has half of a surrogate pair"
+                raise DocumentError(message, show_path(path), line, column, source)
+
+
+def _walk(value: Any) -> Iterator[tuple[Path, Any]]:
+    """Each value with its path, parents first, in the order of the text."""
     waiting: list[tuple[Path, Any]] = [((), value)]
     while waiting:
         path, item = waiting.pop()
-        if isinstance(item, _Doubled):
-            return path, item.key
-        children = item.items() if isinstance(item, dict) else enumerate(item)
-        waiting.extend(
-            ((*path, key), child)
-            for key, child in reversed(list(children))
-            if isinstance(child, dict | list)
-        )
-    raise AssertionError("no object has a doubled key")
+        yield path, item
+        if isinstance(item, dict):
+            waiting.extend(((*path, key), item[key]) for key in reversed(item))
+        elif isinstance(item, list):
+            waiting.extend(((*path, i), item[i]) for i in reversed(range(len(item))))
