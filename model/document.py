@@ -16,8 +16,10 @@ from typing import Any
 import msgspec
 
 from .document_check import check_document
+from .document_example import example
 from .document_form import DocumentForm
 from .document_read import read_schedule
+from .document_schema import schema
 from .document_write import canonical, digest, dumps, to_dict
 from .fault import DocumentError, Fault, show_path
 from .form_fault import find_fault
@@ -25,7 +27,8 @@ from .json_place import locate, parse, without_comments
 from .schedule import Schedule
 
 __all__ = [
-    "DocumentError", "canonical", "digest", "dumps", "from_dict", "load", "loads", "to_dict",
+    "DocumentError", "canonical", "digest", "dumps", "example", "from_dict", "load", "loads",
+    "schema", "to_dict",
 ]  # fmt: skip
 
 

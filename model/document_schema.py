@@ -53,12 +53,15 @@ def _short(name: str) -> str:
 
 
 def _renamed(entry: Any) -> Any:
-    """References to the shorter names of the definitions; titles repeat them."""
+    """References to the shorter names of the definitions.
+
+    Titles only repeat these names, and ``discriminator`` is OpenAPI's, not JSON Schema's.
+    """
     if isinstance(entry, dict):
         return {
             key: (_reference(value) if key == "$ref" else _renamed(value))
             for key, value in entry.items()
-            if not (key == "title" and isinstance(value, str))
+            if not (key == "title" and isinstance(value, str)) and key != "discriminator"
         }
     if isinstance(entry, list):
         return [_renamed(item) for item in entry]
