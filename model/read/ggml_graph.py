@@ -13,6 +13,7 @@ from ..ops import OPS, ShapeError, check_shapes
 from ..schedule import Schedule, Split
 from ..symbol import Expr
 from ..tensor import Tensor, dtypes, packed_bytes, packed_strides
+from .ggml_check import check_row
 from .ggml_rows import DumpError, GraphRow
 
 #: ggml's ``GGML_TENSOR_FLAG_INPUT`` and ``GGML_TENSOR_FLAG_OUTPUT``.
@@ -46,7 +47,7 @@ class _Import:
         self.row = row
         self.source = source
         self.line = line
-        self.check_indices()
+        check_row(row, source, line)
         self.names = _unique([t.name for t in row.tensors])
         self.devices = _unique([b.name for b in row.backends])
         self.memories = _unique([b.name for b in row.bufts])
@@ -58,78 +59,6 @@ class _Import:
 
     def error(self, key: str, message: str) -> DumpError:
         return DumpError(message, f"$.{key}", self.line, 1, self.source)
-
-    # -- what must hold before anything is built ----------------------------------------------
-
-    def check_indices(self) -> None:
-        row, count = self.row, len(self.row.tensors)
-        for i, tensor in enumerate(row.tensors):
-            key = f"tensors[{i}]"
-            for j, index in enumerate(tensor.src):
-                if index is not None and index >= 0:
-                    self.within(index, count, f"{key}.src[{j}]", "tensor")
-            self.within(tensor.view_of, count, f"{key}.view_of", "tensor")
-            self.within(tensor.buf, len(row.bufts), f"{key}.buf", "buffer type")
-            self.within(tensor.pin, len(row.backends), f"{key}.pin", "backend")
-            if tensor.buf is not None and tensor.usage is None:
-                raise self.error(key, "the key `usage` is missing; a placed tensor has one")
-        for part, indices in (("nodes", row.nodes), ("leafs", row.leafs)):
-            for j, index in enumerate(indices):
-                self.within(index, count, f"{part}[{j}]", "tensor")
-            if len(set(indices)) != len(indices):
-                raise self.error(part, "a tensor stands here twice")
-        for j, backend in enumerate(row.backends):
-            self.within(backend.buft, len(row.bufts), f"backends[{j}].buft", "buffer type")
-            self.bits(backend.supports, count, f"backends[{j}].supports", "tensor")
-            self.bits(backend.offload, count, f"backends[{j}].offload", "tensor")
-        for j, buft in enumerate(row.bufts):
-            self.bits(buft.supported_by, len(row.backends), f"bufts[{j}].supported_by", "backend")
-        self.check_result()
-
-    def check_result(self) -> None:
-        row, result = self.row, self.row.result
-        if len(result.backend) != len(row.tensors):
-            found, due = len(result.backend), len(row.tensors)
-            raise self.error("result.backend", f"{found} entries; {due} were due, one per tensor")
-        for i, backend in enumerate(result.backend):
-            if backend >= 0:
-                self.within(backend, len(row.backends), f"result.backend[{i}]", "backend")
-        for j, split in enumerate(result.splits):
-            key = f"result.splits[{j}]"
-            self.within(split.backend, len(row.backends), f"{key}.backend", "backend")
-            if not split.start <= split.end <= len(row.nodes):
-                raise self.error(
-                    key, f"nodes {split.start} to {split.end} of a graph of {len(row.nodes)} nodes"
-                )
-            for k, index in enumerate(split.inputs):
-                self.within(index, len(row.tensors), f"{key}.inputs[{k}]", "tensor")
-
-    def check_order(self) -> None:
-        """Sources before readers, and views of something that is no view of theirs."""
-        position = {i: k for k, i in enumerate(self.row.nodes)}
-        for k, i in enumerate(self.row.nodes):
-            for s in self.sources[i]:
-                if position.get(s, -1) >= k:
-                    message = f"{self.names[i]!r} reads {self.names[s]!r}, which comes no earlier"
-                    raise self.error(f"nodes[{k}]", message)
-        for i, tensor in enumerate(self.row.tensors):
-            chain = {i}
-            base = tensor.view_of
-            while base is not None:
-                if base in chain:
-                    raise self.error(f"tensors[{i}].view_of", "a view of itself")
-                chain.add(base)
-                base = self.row.tensors[base].view_of
-
-    def within(self, index: int | None, count: int, key: str, what: str) -> None:
-        if index is not None and index >= count:
-            raise self.error(key, f"there is no {what} {index}; there are {count}")
-
-    def bits(self, text: str, count: int, key: str, what: str) -> None:
-        if len(text) != count or set(text) - {"0", "1"}:
-            raise self.error(
-                key, f"{quote(text)}: {count} characters 0 or 1 were due, one per {what}"
-            )
 
     # -- operands -----------------------------------------------------------------------------
 
@@ -159,6 +88,14 @@ class _Import:
         if slots is None:
             slots = [k for k, s in enumerate(tensor.src) if s is not None and s >= 0]
         return None if slots == list(range(len(slots))) else tuple(slots)
+
+    def check_order(self) -> None:
+        position = {i: k for k, i in enumerate(self.row.nodes)}
+        for k, i in enumerate(self.row.nodes):
+            for s in self.sources[i]:
+                if position.get(s, -1) >= k:
+                    message = f"{self.names[i]!r} reads {self.names[s]!r}, which comes no earlier"
+                    raise self.error(f"nodes[{k}]", message)
 
     # -- tensors ------------------------------------------------------------------------------
 
