@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from . import alloc, bank, expert, order, prefetch
 from .case import Case, Test
+from .table import RULES
+
+__all__ = ["RULES", "classify"]
 
 #: PF, BK, CE, PP, AL, OR: the first test that holds names the fault, the others stand under also
 _TESTS: dict[str, Test] = {
