@@ -28,9 +28,14 @@ MOST = 8
 
 
 def shown_items(
-    shown: Shown, schedule: Schedule, rule: Rule | None, quiet: bool
+    shown: Shown,
+    schedule: Schedule,
+    rule: Rule | None,
+    *,
+    quiet: bool = False,
+    order: bool = True,
 ) -> Iterator[RenderableType]:
-    """One finding: confirmed or not, the order that was executed, and the numbers."""
+    """One finding: confirmed or not, the ``order`` that was executed, and the numbers."""
     line = Text(no_wrap=True)
     if shown.holds:
         line.append("CONFIRMED", style="bold red")
@@ -44,8 +49,9 @@ def shown_items(
     if shown.executed is not None:
         example = shown.finding.counterexample
         assert example is not None
-        yield Text("")
-        yield Padding(timeline(schedule, example), (0, 0, 0, 3))
+        if order:
+            yield Text("")
+            yield Padding(timeline(schedule, example), (0, 0, 0, 3))
         yield Text("")
         for read in _reads(shown.executed):
             yield labelled("reads", _read_text(read, schedule))

@@ -74,7 +74,10 @@ def _outputs(result: RunResult, differences: tuple[Difference, ...]) -> Table:
 def _summary(result: RunResult, row: Difference) -> tuple[tuple[int, ...], list[float]]:
     """Shape (innermost first) and first values of an output."""
     value = result.outputs[row.pass_][row.tensor]
-    return value.shape, [float(x) for x in value.ravel(order="F")[:FIRST]]
+    shape = value.shape
+    while len(shape) > 1 and shape[-1] == 1:
+        shape = shape[:-1]
+    return shape, [float(x) for x in value.ravel(order="F")[:FIRST]]
 
 
 def _counters(result: RunResult) -> Table:

@@ -68,4 +68,4 @@ def _items(
     for number, shown in enumerate(results):
         if number and not quiet:
             yield Text("")
-        yield from shown_items(shown, schedule, RULES.get(shown.finding.rule), quiet)
+        yield from shown_items(shown, schedule, RULES.get(shown.finding.rule), quiet=quiet)
