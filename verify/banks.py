@@ -30,14 +30,17 @@ class Banks:
     def __init__(self, schedule: Schedule, footprints: Footprints) -> None:
         self.schedule, self.footprints = schedule, footprints
 
-    def alien(self, write: Write, event: Event) -> bool:
-        """Whether a write to slots that hold ``event``'s state is no fill of the same slots."""
+    def alien(self, write: Write, read: Read, event: Event) -> bool:
+        """Whether a write to the slots that hold ``event``'s state is no fill of these slots."""
         if event.kind != "state":
             return False
+        bank = self._bank(event)
+        if read.region.space != self.schedule.location(bank.name).space:
+            return False  # a copy of the bank: whoever writes there is held to the state
         if write.event is None or write.event.kind != "state":
             return True
-        mine, other = self._bank(event), self._bank(write.event)
-        return (mine.group, mine.role) != (other.group, other.role)
+        other = self._bank(write.event)
+        return (bank.group, bank.role) != (other.group, other.role)
 
     def clash(self, write: Write, event: Event, scope: Scope) -> Bool:
         """Whether another fill's uploads can fall on slots that ``event``'s readers use."""

@@ -207,25 +207,28 @@ class Judge:
         if target is None:  # the sequential run itself reads nothing there
             yield None, "none", True
             return
-        before: list[Write] = []
+        before: list[tuple[Write, Bool]] = []
+        raced: list[Bool] = []  # bytes that are wrong already: each fault is told once
         for write in self._writers(read):
             here = self._covers(write, address, scope)
             if here is False or self.order.before(read.part, write.part):
                 continue
-            if self.banks.alien(write, target.event):
-                yield write, "destroyed", here
+            if self.banks.alien(write, read, target.event):
+                wrong = here
+                yield write, "destroyed", wrong
             elif not self.order.before(write.part, read.part):
-                clash = self.banks.clash(write, target.event, scope)
-                yield write, "unordered", conj([here, clash])
+                wrong = conj([here, self.banks.clash(write, target.event, scope)])
+                yield write, "unordered", wrong
             else:
-                before.append(write)
-        found = [(w, self._covers(w, address, scope)) for w in before]
-        for write, here in found:
-            latest = self._latest(write, here, found)
+                before.append((write, here))
+                continue
+            raced.append(neg(wrong))
+        for write, here in before:
+            latest = self._latest(write, here, before)
             if latest is not False:
                 good = self._writes(write, address, target, scope)
-                yield write, "stale", conj([latest, neg(good)])
-        empty = conj(neg(here) for _, here in found)
+                yield write, "stale", conj([*raced, latest, neg(good)])
+        empty = conj([*raced, *(neg(here) for _, here in before)])
         if self._initial(read.region.space) and target.event == INITIAL:
             empty = conj([empty, neg(self._is_at(address, read.region.space, target, scope))])
         yield None, "none", empty

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...model.command import Compute, FillBank
 from ...model.device import HOST, Device, OpPattern
@@ -39,12 +39,14 @@ class Statics:
     regime: Regime
     order: Order
     solver: Solver
+    undecided: list[str] = field(default_factory=list)
+    obligations: int = 0
+    scope: Scope = field(init=False)
+    assume: Bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.scope = Scope(self.regime.ranges, {})
         self.assume = self.scope.condition(self.regime.condition)
-        self.undecided: list[str] = []
-        self.obligations = 0
 
     def check(self) -> Iterator[Broken]:
         yield from self.pl005()
@@ -254,11 +256,15 @@ class Statics:
             text = f"the splits end at node {expected} of {len(schedule.graph.nodes)}"
             yield Broken("PL005", text, "$.splits")
 
-    # ∀ split, source s of its nodes in an unreadable memory:  s ∈ inputs;  each input has a reader
+    # ∀ split, source s of its nodes in an unreadable memory:  s ∈ inputs, here or in an earlier
+    # split of the device (they share the copy);  each input has a reader
     def pl004(self) -> Iterator[Broken]:
         schedule = self.schedule
+        copied: dict[str, set[str]] = {}
         for index, split in enumerate(schedule.splits or ()):
             device, needed = schedule.graph.device(split.device), set()
+            here = copied.setdefault(split.device, set())
+            here.update(split.inputs)
             for node in schedule.graph.nodes[split.start : split.end]:
                 if OPS[node.op].view:
                     continue
@@ -266,7 +272,7 @@ class Statics:
                     needed.add(source)
                     memory = schedule.location(source).memory
                     self.obligations += 1
-                    if memory is None or readable(device, memory) or source in split.inputs:
+                    if memory is None or readable(device, memory) or source in here:
                         continue
                     if _TARGET_SOURCES.get(node.op) == position:
                         continue
