@@ -122,7 +122,7 @@ def check_banks(scope: Scope) -> None:
 def _check_bank(scope: Scope, bank: Bank, path: Path) -> None:
     if scope.graph.find_tensor(bank.name) is None:
         known = (t.name for t in scope.graph.tensors)
-        message = f"the bank is no tensor: {quote(bank.name)} has no entry in \"tensors\""
+        message = f'the bank is no tensor: {quote(bank.name)} has no entry in "tensors"'
         raise Fault(path, message + meant(bank.name, known), at_key=True)
     slots = scope.graph.tensor(bank.name)
     cached = scope.declared(bank.caches, (*path, "caches"))
@@ -145,7 +145,9 @@ def _check_bank(scope: Scope, bank: Bank, path: Path) -> None:
         slot_ids = scope.declared(bank.slot_ids, at)
         scope.integers(slot_ids, at, "slot ids")
         if slot_ids.shape and ids.shape and slot_ids.ne != ids.ne:
-            raise Fault(at, f"its shape is {_shape(slot_ids)}; that of the ids, {_shape(ids)}, was due")
+            raise Fault(
+                at, f"its shape is {_shape(slot_ids)}; that of the ids, {_shape(ids)}, was due"
+            )
     if bank.slot_map is not None:
         _check_slot_map(scope, bank.slot_map, cached, (*path, "slot_map"))
 
@@ -165,7 +167,9 @@ def _check_same_slots(scope: Scope, bank: Bank, model: Bank, path: Path) -> None
     mine, due = scope.graph.tensor(bank.name), scope.graph.tensor(model.name)
     if mine.dtype != due.dtype or mine.shape != due.shape:
         found = f"{mine.dtype} of {_shape(mine)}"
-        raise Fault(path, f"{found}; {quote(due.name)} of its group is {due.dtype} of {_shape(due)}")
+        raise Fault(
+            path, f"{found}; {quote(due.name)} of its group is {due.dtype} of {_shape(due)}"
+        )
     here, there = scope.schedule.location(bank.name), scope.schedule.location(model.name)
     if bank is not model and (here.space, here.offset) != (there.space, there.offset):
         message = f"its slots are not the bytes of {quote(due.name)}, of the same group and role"

@@ -60,7 +60,7 @@ def _check_events(scope: Scope, program: tuple[ir.Command, ...]) -> None:
         path: Path = ("program", i)
         device = scope.queue(command.queue, (*path, "queue"))
         if device is not None and not device.events:
-            message = f"device {quote(device.name)} has no events (\"events\": false)"
+            message = f'device {quote(device.name)} has no events ("events": false)'
             raise Fault((*path, "queue"), message)
         name = device.name if device is not None else HOST
         other = devices.setdefault(command.event, name)

@@ -79,7 +79,7 @@ def _check_layout(scope: Scope, tensor: Tensor, path: Path) -> None:
         for i, stride in enumerate(tensor.strides):
             scope.never_negative(stride, (*path, "strides", i), f"the stride {stride}")
     if tensor.shape:
-        low, high = tensor.extent.bounds(scope.ranges)
+        _, high = tensor.extent.bounds(scope.ranges)
         if high > MOST_BYTES:
             raise Fault((*path, "shape"), f"it can take {high} bytes, which no machine holds")
 

@@ -186,7 +186,7 @@ def _size_range(bound: int | str, path: Path) -> SizeRange:
     for part in bound.split(" and "):
         match = _BOUND.fullmatch(part)
         if match is None:
-            raise Fault(path, f"{quote(bound)} is no bound; one such as \"<= 256\" was due")
+            raise Fault(path, f'{quote(bound)} is no bound; one such as "<= 256" was due')
         op, size = match[1], int(match[2])
         if op in (">", ">=", "=="):
             least = size + (op == ">")
@@ -228,9 +228,7 @@ def _tensor(name: str, tensor: form.TensorForm, forms: dict[str, form.TensorForm
     )
 
 
-def _tensor_dtype(
-    name: str, tensor: form.TensorForm, forms: dict[str, form.TensorForm]
-) -> str:
+def _tensor_dtype(name: str, tensor: form.TensorForm, forms: dict[str, form.TensorForm]) -> str:
     """Its own dtype, or for a view without one its base's; ``f32`` if only its size is known."""
     chain = [name]
     while tensor.dtype is None:
@@ -238,7 +236,7 @@ def _tensor_dtype(
         if base is None:
             if tensor.about:
                 return "f32"
-            raise Fault(("tensors", chain[-1]), "the key \"dtype\" is missing")
+            raise Fault(("tensors", chain[-1]), 'the key "dtype" is missing')
         at: Path = ("tensors", chain[-1], "view_of")
         if base not in forms:
             raise Fault(at, f"there is no tensor {quote(base)}{meant(base, forms)}")

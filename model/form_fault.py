@@ -32,14 +32,14 @@ def _check(value: Any, due: form.Type, path: Path) -> None:
         _check_union(value, due, path)
     elif not _same_kind(value, due):
         raise Fault(path, f"found {_found(value)}; {_due(due)} was due")
-    elif isinstance(due, form.StructType):
+    elif isinstance(due, form.StructType | form.DataclassType):
         _check_struct(value, due, path)
     elif isinstance(due, form.DictType):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise Fault(path, f"a key is {_found(key)}; a string was due")
             _check(item, due.value_type, (*path, key))
-    elif isinstance(due, form.ListType):
+    elif isinstance(due, form.ListType | form.VarTupleType):
         _check_length(value, due.min_length, due.max_length, path, "element(s)")
         for i, item in enumerate(value):
             _check(item, due.item_type, (*path, i))
@@ -48,9 +48,9 @@ def _check(value: Any, due: form.Type, path: Path) -> None:
         _check_length(value, count, count, path, "element(s)")
         for i, (item, kind) in enumerate(zip(value, due.item_types, strict=True)):
             _check(item, kind, (*path, i))
-    elif isinstance(due, form.LiteralType):
-        if value not in due.values:
-            known = [str(v) for v in due.values]
+    elif isinstance(due, form.LiteralType | form.EnumType):
+        known = _values(due)
+        if value not in known:
             message = f"found {_found(value)}; {_due(due)} was due"
             raise Fault(path, message + (meant(str(value), known) if len(known) > 6 else ""))
     elif isinstance(due, form.IntType):
@@ -83,9 +83,13 @@ def _check_union(value: Any, union: form.UnionType, path: Path) -> None:
     _check(value, matching[0], path)
 
 
-def _check_struct(value: Mapping[str, Any], struct: form.StructType, path: Path) -> None:
+def _check_struct(
+    value: Mapping[str, Any], struct: form.StructType | form.DataclassType, path: Path
+) -> None:
     fields = {f.encode_name: f for f in struct.fields}
-    known = [*fields, *([struct.tag_field] if struct.tag_field is not None else [])]
+    known = list(fields)
+    if isinstance(struct, form.StructType) and struct.tag_field is not None:
+        known.append(struct.tag_field)
     for key in value:
         if key not in known:
             message = f"unknown key {quote(str(key))}"
@@ -133,19 +137,25 @@ def _same_kind(value: Any, due: form.Type) -> bool:
     if isinstance(due, form.IntType):
         return isinstance(value, int) and not isinstance(value, bool)
     if isinstance(due, form.FloatType):
-        return isinstance(value, float)
-    if isinstance(due, form.StrType | form.LiteralType):
+        return isinstance(value, float | int) and not isinstance(value, bool)
+    if isinstance(due, form.StrType | form.LiteralType | form.EnumType):
         return isinstance(value, str)
-    if isinstance(due, form.ListType | form.TupleType):
+    if isinstance(due, form.ListType | form.TupleType | form.VarTupleType):
         return isinstance(value, list | tuple)
-    if isinstance(due, form.DictType | form.StructType):
+    if isinstance(due, form.DictType | form.StructType | form.DataclassType):
         return isinstance(value, Mapping)
     return True
 
 
+def _values(due: form.LiteralType | form.EnumType) -> list[str]:
+    if isinstance(due, form.EnumType):
+        return [str(member.value) for member in due.cls]
+    return [str(value) for value in due.values]
+
+
 def _due(due: form.Type) -> str:
-    if isinstance(due, form.LiteralType):
-        values = [quote(str(v)) for v in due.values]
+    if isinstance(due, form.LiteralType | form.EnumType):
+        values = [quote(value) for value in _values(due)]
         return values[0] if len(values) == 1 else "one of " + ", ".join(values)
     if isinstance(due, form.IntType) and due.ge in (0, 1):
         return f"an integer of {due.ge} or more"
@@ -155,7 +165,7 @@ def _due(due: form.Type) -> str:
         (form.FloatType, "a number"),
         (form.StrType, "a string"),
         (form.NoneType, "null"),
-        ((form.ListType, form.TupleType), "an array"),
+        ((form.ListType, form.TupleType, form.VarTupleType), "an array"),
     ]
     return next((text for kind, text in names if isinstance(due, kind)), "an object")
 

@@ -1,13 +1,16 @@
-"""JSON text to Python values, strictly, and from a path back to its place in the text."""
+"""JSON texts to Python values, strictly, and from a path back to its place in the text."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from json.decoder import scanstring  # type: ignore[attr-defined]
+from pathlib import Path as FilePath
 from typing import Any
 
-from .fault import DocumentError, Path, quote, show_path
+from .fault import DocumentError, Fault, Path, quote, show_path
 
 #: A key that is dropped wherever it stands: JSON has no comments.
 COMMENT = "//"
@@ -23,6 +26,46 @@ class _Doubled(dict[str, Any]):
 
 class _NotJson(ValueError):
     """A word that Python's decoder takes and JSON does not know."""
+
+
+def read_text(source: str | os.PathLike[str]) -> str:
+    """The text of a file; ``DocumentError`` if it cannot be read, or is no UTF-8."""
+    name = os.fspath(source)
+    try:
+        data = FilePath(name).read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise DocumentError(f"cannot be read: {reason}", source=name) from None
+    except ValueError:  # a path with a NUL byte
+        raise DocumentError("is no path of a file", source=repr(name)) from None
+    return decode(data, name)
+
+
+def decode(data: bytes, source: str) -> str:
+    """UTF-8 text, without a byte order mark."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        start = error.start
+        line = data.count(b"\n", 0, start) + 1
+        column = start - data.rfind(b"\n", 0, start)
+        message = f"byte 0x{data[start]:02x} is not UTF-8 text"
+        raise DocumentError(message, "$", line, column, source) from None
+
+
+@contextmanager
+def placed(text: str | None, source: str) -> Iterator[None]:
+    """Turn a fault into an error that says where in the text it is (if there is a text)."""
+    try:
+        yield
+    except Fault as fault:
+        line = column = None
+        if text is not None:
+            line, column = locate(text, fault.path, at_key=fault.at_key)
+        path = show_path(fault.path)
+        raise DocumentError(fault.message, path, line, column, source) from None
+    except RecursionError:
+        raise DocumentError("nested too deeply", "$", None, None, source) from None
 
 
 def parse(text: str, source: str) -> Any:

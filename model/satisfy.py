@@ -87,7 +87,9 @@ def _at_residue(part: Comparison, residues: Mapping[str, int], period: int) -> C
     left = part.left
     if part.modulus is not None:
         left = Expr.of(left.value(residues) % part.modulus)
-    return Comparison(_scaled(left, residues, period), part.op, _scaled(part.right, residues, period))
+    return Comparison(
+        _scaled(left, residues, period), part.op, _scaled(part.right, residues, period)
+    )
 
 
 def _scaled(expr: Expr, residues: Mapping[str, int], period: int) -> Expr:

@@ -146,7 +146,7 @@ class Expr:
     def __str__(self) -> str:
         if not self.terms:
             return "0"
-        parts = []
+        parts: list[str] = []
         for monomial, coefficient in sorted(self.terms, key=lambda t: (not t[0], t[0])):
             name = "*".join(monomial)
             body = str(abs(coefficient)) if not name else name
