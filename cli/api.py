@@ -130,13 +130,16 @@ def replay(
 def _show(program: Schedule, finding: Finding, seed: int) -> Shown:
     if finding.kind is Kind.VALUE:
         return _execute(program, finding, seed)
-    from .exec.evidence import evidence
+    from .exec.evidence import examine
 
-    symbols = {name: high for name, (_, high) in program.graph.ranges.items()}
-    if finding.counterexample is not None:
-        symbols |= dict(finding.counterexample.symbols)
-    facts = evidence(program, finding, symbols)
-    return Shown(finding, bool(facts), facts=facts)
+    ranges = program.graph.ranges
+    found = {n: v for n, v in finding.evidence if n in ranges and isinstance(v, int)}
+    least = {name: low for name, (low, _) in ranges.items()} | found
+    most = {name: high for name, (_, high) in ranges.items()} | found
+    facts = examine(program, finding, most)
+    if not facts.confirmed and least != most:
+        facts = examine(program, finding, least)
+    return Shown(finding, facts.confirmed, facts=facts.facts)
 
 
 def _execute(program: Schedule, finding: Finding, seed: int) -> Shown:

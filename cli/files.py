@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from .model.certificate import Certificate
-from .model.codec import certificate_from_dict, report_from_dict
+from .model.codec import load_certificate, report_from_dict
 from .model.document import DocumentError, load, loads
 from .model.plan.lower import lower
 from .model.report import Report
 from .model.schedule import Schedule
-from .output import CliError, read_input, reason
+from .output import CliError, read_input
 
 
 def read_schedule(path: str) -> Schedule:
@@ -22,8 +22,6 @@ def read_schedule(path: str) -> Schedule:
         schedule = loads(read_input(path)) if path == "-" else load(path)
     except DocumentError as error:
         raise CliError(str(error)) from None
-    except OSError as error:
-        raise CliError(reason(error)) from None
     try:
         return lower(schedule)
     except ValueError as error:
@@ -55,19 +53,18 @@ def read_reports(path: str) -> list[tuple[Report, Schedule]]:
         if isinstance(entry, dict) and "error" in entry:
             raise CliError(f"{where}: the file could not be checked: {entry['error']}")
         try:
-            reports.append(report_from_dict(entry))
-        except (ValueError, KeyError, TypeError) as error:
-            raise CliError(f"{where}: not a report of splitproof: {error}") from None
+            reports.append(report_from_dict(entry, where))
+        except DocumentError as error:
+            raise CliError(str(error)) from None
     return reports
 
 
 def read_certificate(path: str) -> Certificate:
     """A certificate that ``check --certificate`` wrote."""
-    value = read_json(path, "a certificate of 'splitproof check --certificate'")
     try:
-        return certificate_from_dict(value)
-    except (ValueError, KeyError, TypeError) as error:
-        raise CliError(f"{path}: not a certificate of splitproof: {error}") from None
+        return load_certificate(path)
+    except DocumentError as error:
+        raise CliError(str(error)) from None
 
 
 def writable(path: str) -> None:

@@ -6,6 +6,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -35,8 +36,18 @@ Exit codes, the same everywhere:
 Of several files, the first that occurs of 4, 2, 1, 3, 0."""
 
 
+class Interrupted(Exception):
+    """Ctrl-C.  Click would print an empty line for it first."""
+
+
 class Commands(click.Group):
     """A group whose overview needs none of its commands."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -75,7 +86,7 @@ def invoke(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         error_line(error.format_message())
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (Interrupted, click.Abort, KeyboardInterrupt):
         error_line("interrupted")
         return 130
     except Exception as error:

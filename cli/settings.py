@@ -25,6 +25,9 @@ KEYS: dict[str, tuple[type | tuple[type, ...], tuple[str, ...]]] = {
     "seed": (int, ("run", "replay")),
 }
 
+#: Keys whose parameter in the code has another name than the option.
+PARAMETERS = {"format": "form", "symbol": "symbols", "rule": "only"}
+
 
 def settings(command: str | None, start: Path | None = None) -> dict[str, Any]:
     """Defaults for ``command`` in the form that click takes: ``{command: {parameter: value}}``."""
@@ -42,7 +45,7 @@ def settings(command: str | None, start: Path | None = None) -> dict[str, Any]:
         if not isinstance(value, due) or (isinstance(value, bool) and due is not bool):
             raise CliError(f"{path}: [tool.splitproof] {key}: {_name(due)} was due, not {value!r}")
         if command in commands:
-            values[key.replace("-", "_")] = _for_click(key, value, path)
+            values[PARAMETERS.get(key, key.replace("-", "_"))] = _for_click(key, value, path)
     return {command: values}
 
 
