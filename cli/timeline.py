@@ -112,7 +112,7 @@ def timeline(schedule: Schedule, example: Counterexample) -> Table:
     moments = rows(schedule, example)
     first, last = window(moments)
     shown = moments[first:last]
-    queues = _queues(schedule, shown)
+    queues = queues_of(schedule, shown)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     several = len({row.iteration for row in shown}) > 1 or any(r.iteration for r in shown)
     table.add_column("pass" if several else "", justify="right", style="dim", no_wrap=True)
@@ -138,7 +138,7 @@ def timeline(schedule: Schedule, example: Counterexample) -> Table:
     return table
 
 
-def _queues(schedule: Schedule, shown: list[Row]) -> list[str]:
+def queues_of(schedule: Schedule, shown: list[Row]) -> list[str]:
     """The host, then the devices' queues in their order; only what acts in the rows."""
     declared = [HOST] + [
         f"{device.name}.{queue}" for device in schedule.graph.devices for queue in device.queues
