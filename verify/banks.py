@@ -42,6 +42,16 @@ class Banks:
         other = self._bank(write.event)
         return (bank.group, bank.role) != (other.group, other.role)
 
+    def told_by_serving(self, write: Write, event: Event) -> bool:
+        """Whether another fill ends before the serving one does: then a reader that races with
+        it races with the serving fill too, and that is told."""
+        if event.kind != "state" or write.event is None or write.event.kind != "state":
+            return False
+        return write.event != event and any(
+            other.event == event and self.footprints.order.before(write.part, other.part)
+            for other in self.footprints.writes
+        )
+
     def clash(self, write: Write, event: Event, scope: Scope) -> Bool:
         """Whether another fill's uploads can fall on slots that ``event``'s readers use."""
         if event.kind != "state" or write.event is None or write.event.kind != "state":

@@ -21,7 +21,7 @@ from ..model.command import (
     GetOutput,
     SetInput,
 )
-from ..model.device import Contract
+from ..model.device import Contract, Usage
 from ..model.graph import Bank, Node
 from ..model.ops import OPS, Reads
 from ..model.schedule import Schedule
@@ -29,7 +29,7 @@ from ..model.symbol import Expr
 from ..model.tensor import Tensor
 from .order import Order, Part, copy_contract
 from .region import NeedsNumbers, Region, Unsupported, region_of
-from .sequential import Event, Sequential, Time, callback_names, callback_time
+from .sequential import INITIAL, Event, Sequential, Time, callback_names, callback_time
 
 #: ops whose last source names the bytes that they write into
 _TARGET_SOURCES = {"set_rows": 2, "cpy": 1}
@@ -138,6 +138,8 @@ class Footprints:
             if _TARGET_SOURCES.get(node.op) == index:
                 continue
             read = self._read(part, self.schedule.bound(command, index), source, time, "source")
+            if op.source_reads(index) is Reads.EXPERTS and self._raw_ids_on_bank(node):
+                continue  # BK005 tells: such a read has no meaning to hold it to
             read = self._through_bank(read, node, index)
             if op.source_reads(index) is Reads.EXPERTS and read.bank is None:
                 read = replace(read, experts=self._experts_of(node, read.due, time))
@@ -247,6 +249,29 @@ class Footprints:
         name = command.tensor
         self.reads.append(self._read(parts[0], name, name, time, "output"))
 
+    # -- questions ----------------------------------------------------------------------------
+
+    def carries(self, write: Write, event: Event | None) -> bool:
+        """Whether a write is of that event, or a copy that can read what carries it."""
+        if event is None:
+            return False
+        if write.source is None:
+            return write.event == event
+        source = write.source
+        if event == INITIAL:
+            usage = self.schedule.location(source.region.tensor.name).usage
+            return usage not in (None, Usage.COMPUTE)
+        return any(
+            self.order.before(other.part, source.part) and self.carries(other, event)
+            for other in self.by_space.get(source.region.space, ())
+            if other.part < source.part
+        )
+
+    def original(self, name: str) -> str:
+        """The base of a tensor, or of the tensor that it is a copy of."""
+        copy = self.schedule.copy_of(name)
+        return self.schedule.base(copy[1] if copy is not None else name).name
+
     # -- experts and banks ------------------------------------------------------------------
 
     def slots(self, bank: Bank) -> Region:
@@ -278,6 +303,10 @@ class Footprints:
         if name == bank.slot_ids:
             return replace(read, bank=BankUse(bank, "ids", fill))
         return read
+
+    def _raw_ids_on_bank(self, node: Node) -> bool:
+        bank = self.schedule.graph.find_bank(node.src[0])
+        return bank is not None and bank_of_node(self.schedule, node) is None
 
     def _latest(
         self, place: Part, wanted: Callable[[FillBank], bool]

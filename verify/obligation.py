@@ -217,6 +217,8 @@ class Judge:
                 wrong = here
                 yield write, "destroyed", wrong
             elif not self.order.before(write.part, read.part):
+                if self.banks.told_by_serving(write, target.event):
+                    continue
                 wrong = conj([here, self.banks.clash(write, target.event, scope)])
                 yield write, "unordered", wrong
             else:
@@ -307,6 +309,9 @@ class Judge:
         """Follow copies from a wrong read to the reads and writes that made it wrong."""
         if write is None or relation != "stale" or write.source is None or target is None:
             return [(Root(read, write, relation, address), ())]
+        meant = self.footprints.original(write.source.region.tensor.name)
+        if logical_space(self.schedule, meant) != target.space:
+            return [(Root(read, write, relation, address), ())]  # a copy of something else
         scope = Scope({n: (v, v) for n, v in values.symbols.items()}, {})
         fixed = Target(target.event, target.space, number(values.int(target.address)))
         start = values.int(size(write.region.start))

@@ -9,9 +9,10 @@ from ..model.command import CopyExperts, FillBank
 from ..model.counterexample import Counterexample, Party, Step
 from ..model.describe import command_text
 from ..model.schedule import Schedule
+from ..model.tensor import Tensor
 from .banks import Banks
 from .footprint import Footprints, Read, Write
-from .obligation import Fault, Root
+from .obligation import BYTE, Fault, Root
 from .order import Order
 from .sequential import Event
 
@@ -130,14 +131,7 @@ class _Witness:
 
     def _brings_due(self, write: Write) -> bool:
         """Whether the write is, or copies, the version that is due."""
-        if write.event is not None:
-            return write.event == self.fault.due
-        source = write.source
-        assert source is not None
-        carriers = [w for w in self.footprints.writes if w.event == self.fault.due]
-        return any(self.order.before(w.part, source.part) for w in carriers) or (
-            self.fault.due is not None and self.fault.due.kind == "initial"
-        )
+        return self.footprints.carries(write, self.fault.due)
 
     # -- when -----------------------------------------------------------------------------------
 
@@ -199,20 +193,34 @@ class _Witness:
         if not self._is_about_experts():
             return ()
         symbols, found, place = self.fault.values.symbols, [], 0
-        for tensor in self.schedule.graph.tensors:
-            if not tensor.input or tensor.values is None or not tensor.type.integer:
-                continue
-            low, high = tensor.values
-            count = tensor.elements.value(symbols)
-            for iteration in range(self.schedule.repeat):
-                if self.root.relation == "outdated":
-                    start = 0
-                else:
-                    start = place
-                    place += count
-                values = tuple(low + (start + i) % (high - low) for i in range(count))
-                found.append((tensor.name, iteration, values))
+        tensors = [
+            t
+            for t in self.schedule.graph.tensors
+            if t.input and t.values is not None and t.type.integer
+        ]
+        for iteration in range(self.schedule.repeat):
+            for tensor in tensors:
+                assert tensor.values is not None
+                low, high = tensor.values
+                count = tensor.elements.value(symbols)
+                start = 0 if self.root.relation == "outdated" else place
+                place += count
+                values = [low + (start + i) % (high - low) for i in range(count)]
+                found.append((tensor.name, iteration, self._steered(tensor, values)))
         return tuple(found)
+
+    def _steered(self, tensor: Tensor, values: list[int]) -> tuple[int, ...]:
+        """Ids that name the expert that goes wrong if they are the reader's, and not otherwise."""
+        experts = self.fault.read.experts
+        if experts is None or not values or tensor.values is None:
+            return tuple(values)
+        wanted = self.fault.values.variables[BYTE] // experts.stride
+        if experts.set_id.startswith(f"{tensor.name}["):
+            return tuple(values) if wanted in values else (wanted, *values[1:])
+        low, high = tensor.values
+        spare = next((e for e in range(low, high) if e not in (wanted, *values)), None)
+        spare = spare if spare is not None else next(e for e in (low, high - 1) if e != wanted)
+        return tuple(spare if value == wanted else value for value in values)
 
     def bank_contents(self) -> tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]:
         """Experts that are resident at the start, where the fault needs them to be."""

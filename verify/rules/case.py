@@ -85,6 +85,17 @@ class Case:
     def writes_due(self) -> bool:
         return self.write is not None and self.write.event == self.fault.due
 
+    @property
+    def overwrote_due(self) -> bool:
+        """Whether the due version was in the bytes before the write."""
+        write, due = self.write, self.fault.due
+        if write is None:
+            return False
+        return not self.footprints.carries(write, due) and any(
+            self.before(other.part, write.part) and self.footprints.carries(other, due)
+            for other in self.footprints.by_space.get(self.root_read.region.space, ())
+        )
+
     # -- places -----------------------------------------------------------------------------------
 
     def base(self, tensor: str) -> str:
@@ -122,11 +133,13 @@ class Case:
         """Whether some command writes the root's bytes after its read could have started and
         before the reader is done."""
         root, reader = self.root_read, self.fault.read
-        space = root.region.space
-        for write in self.footprints.by_space.get(space, ()):
-            meets = self.base(write.region.tensor.name) == self.read_base
+        symbols = self.schedule.graph.ranges
+        low, high = root.region.bounds(symbols)
+        for write in self.footprints.by_space.get(root.region.space, ()):
+            first, end = write.region.bounds(symbols)
             after = not self.before(write.part, root.part)
-            if meets and after and not self.before(reader.part, write.part):
+            used = not self.before(reader.part, write.part)
+            if first < high and low < end and after and used and write.part != root.part:
                 return True
         return False
 

@@ -28,8 +28,9 @@ def co001(schedule: Schedule, regime: Regime, order: Order) -> Iterator[Broken]:
     """Whole expert weights that cross memories each pass though some device could read them."""
     experts = expert_weights(schedule)
     assert schedule.program is not None
-    for index in dict.fromkeys(command for command, _ in order.by_command):
-        command = schedule.program[index]
+    for index, command in enumerate(schedule.program):
+        if not all((index, iteration) in order.by_command for iteration in range(schedule.repeat)):
+            continue
         if not isinstance(command, Copy) or command.src not in experts:
             continue
         source, target = schedule.location(command.src), schedule.location(command.dst)

@@ -13,7 +13,7 @@ def or001(case: Case) -> bool:
 # the latest write before r has the due version
 def or002(case: Case) -> bool:
     if case.relation == "stale":
-        return not case.writes_later_version
+        return not or004(case)
     if case.relation == "none":
         return not or003(case)
     return case.relation in ("outdated", "skipped")
@@ -34,7 +34,8 @@ def or003(case: Case) -> bool:
 def or004(case: Case) -> bool:
     if case.write is None or case.relation not in ("unordered", "stale", "destroyed"):
         return False
-    return case.writes_later_version or (case.foreign_write and not case.writes_due)
+    late = case.writes_later_version or case.overwrote_due
+    return late or (case.foreign_write and not case.writes_due)
 
 
 TESTS: dict[str, Test] = {"OR001": or001, "OR002": or002, "OR003": or003, "OR004": or004}
