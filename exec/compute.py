@@ -178,15 +178,11 @@ class ComputeTask:
         for slot, expert in sorted(set(zip(slots.tolist(), ids.tolist(), strict=True))):
             if expert < 0:
                 continue
-            wanted = Content(
-                *(a[expert * size : (expert + 1) * size] for a in (due.raw, due.version))
-            )
+            wanted = due.part(expert * size, (expert + 1) * size)
             if not 0 <= slot < held.ne[2]:
                 self.run.note(self._no_slot(held, slot, expert))
                 continue
-            got = Content(
-                *(a[slot * size : (slot + 1) * size] for a in (content.raw, content.version))
-            )
+            got = content.part(slot * size, (slot + 1) * size)
             fault = wrong_read(self.run.world, self.part, held, got, wanted)
             self.run.note(_moved(fault, slot * size))
 

@@ -58,7 +58,7 @@ class CopyExpertsTask:
             self.transfer.read(self.began)
 
     def _earlier_set(self) -> tuple[int, ...]:
-        """The set of the ``copy_experts`` to ``used_from`` in this pass; empty if it was skipped."""
+        """What the ``copy_experts`` to ``used_from`` used; empty if it was skipped."""
         return self.run.used.get((str(self.command.used_from), self.part.iteration), ())
 
     def _plan(self, experts: tuple[int, ...]) -> None:
@@ -103,14 +103,14 @@ class FillTask:
         self.due = _due_fill_ids(run, part, self.banks)
         self.reading = Reading(run.memory, [self.ids])
         self.transfer = Transfer(run.memory)
-        name = command.slot_ids or command.slot_map
-        if name is None:
+        table = command.slot_ids or command.slot_map
+        if table is None:
             raise ValueError(f"{part}: fill_bank needs slot_ids or slot_map")
-        self.slots = run.placed(name)
-        memory = schedule.location(name).memory
+        self.slots = run.placed(table)
+        memory = schedule.location(table).memory
         self.slots_on_host = memory is not None and schedule.graph.memory(memory).host
         self.slot_version = run.world.versions.of(
-            "fill", f"{name} (command {part.command})", part.iteration, self.slots.nbytes
+            "fill", f"{table} (command {part.command})", part.iteration, self.slots.nbytes
         )
         self.slot_bytes: Content | None = None
 

@@ -52,6 +52,7 @@ class Operand:
 
 
 Function = Callable[[Sequence[Operand], Node, Shape], Array]
+Elementwise = Callable[..., Any]
 
 
 # -- matrix products ------------------------------------------------------------------------
@@ -98,7 +99,7 @@ def _repeated(array: Array, ne: Sequence[int]) -> Array:
     return np.tile(array, times)
 
 
-def _binary(operation: Callable[[Array, Array], Array]) -> Function:
+def _binary(operation: Elementwise) -> Function:
     def function(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
         left = src[0].array
         with np.errstate(all="ignore"):
@@ -107,7 +108,7 @@ def _binary(operation: Callable[[Array, Array], Array]) -> Function:
     return function
 
 
-def _unary(operation: Callable[[Array], Array]) -> Function:
+def _unary(operation: Elementwise) -> Function:
     def function(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
         with np.errstate(all="ignore"):
             return operation(src[0].array.astype(np.float64)).astype(np.float32)
@@ -151,7 +152,7 @@ def add_id(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
     return x + bias[:, ids, 0, 0][:, :, :, None]
 
 
-def _gated(activation: Callable[[Array], Array]) -> Function:
+def _gated(activation: Elementwise) -> Function:
     """``activation(a) · b``: two sources, or the two halves of the rows of one."""
 
     def function(src: Sequence[Operand], node: Node, ne: Shape) -> Array:

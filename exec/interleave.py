@@ -167,7 +167,7 @@ def random_order(
     a queue that hardly moves, transfers that do not end.  Those are the orders that show races.
     """
     script = unroll(schedule, symbols)
-    return tuple(step_of(script, *move) for move in random_moves(script, rng, bias))
+    return tuple(step_of(script, part, starts) for part, starts in random_moves(script, rng, bias))
 
 
 def random_moves(
@@ -283,8 +283,8 @@ def _why(machine: Machine, part: int) -> str:
     if machine.ended[part] or part in machine.running:
         return "starts a second time"
     where = machine.script.parts[part]
-    waiting = machine.queues.get(where.queue) or ()
-    if part in waiting:
+    waiting = machine.queues.get(where.queue)
+    if waiting and part in waiting:
         head = waiting[0]
         if isinstance(head, int):
             return f"starts too early: {where.queue} is at {machine.script.parts[head]}"

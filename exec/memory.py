@@ -69,6 +69,10 @@ class Content:
     raw: Bytes
     version: VersionArray
 
+    def part(self, first: int, last: int) -> Content:
+        """Bytes ``[first, last)``."""
+        return Content(self.raw[first:last], self.version[first:last])
+
     @property
     def poisoned(self) -> bool:
         return not self.version.all()
