@@ -92,7 +92,8 @@ class RunningBanks:
         banks = [bank for name in command.banks for bank in (self._graph.find_bank(name),) if bank]
         if len(banks) != len(command.banks) or len({(b.group, b.layer) for b in banks}) != 1:
             raise BankError(
-                f"a fill of {', '.join(command.banks) or 'nothing'}: banks of one group and layer were due"
+                f"a fill of {', '.join(command.banks) or 'nothing'}: "
+                "banks of one group and layer were due"
             )
         if banks[0].policy not in _POLICIES:
             raise BankError(f"bank {banks[0].name}: policy {banks[0].policy} cannot be run yet")
@@ -133,7 +134,7 @@ def merged(uploads: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
 
 
 def copy_planes(source: Operand, first: int, target: Operand, slot: int, count: int) -> int:
-    """Copy ``count`` experts from number ``first`` on to places from ``slot`` on.  Returns bytes."""
+    """Copy ``count`` experts, from number ``first`` on, to places from ``slot`` on; the bytes."""
     planes = source.raw[:, first : first + count]
     if slot + count > target.ne[2]:
         raise ArenaError(f"{target.layout.name} has no place {slot + count - 1}")

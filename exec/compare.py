@@ -95,7 +95,8 @@ def difference(
     same = (left == right) | (np.isnan(left) & np.isnan(right))
     if same.all():
         return Difference(tensor, pass_, 0.0, 0.0, tolerance)
-    apart = np.abs(left - right)[~same]
+    with np.errstate(invalid="ignore"):  # infinities of different sign are apart, too
+        apart = np.abs(left - right)[~same]
     absolute = float(apart.max()) if np.isfinite(apart).all() else float("inf")
     size = float(np.abs(right[np.isfinite(right)]).max(initial=0.0))
     return Difference(tensor, pass_, absolute, absolute / size if size else float("inf"), tolerance)
@@ -129,7 +130,9 @@ def tolerances(schedule: Schedule) -> dict[str, float | None]:
             if OPS[node.op].view:
                 continue
             before = [state.get(base(s), (0, False)) for s in node.reads or node.src]
-            before.append(state.get(base(node.dst), (0, False)) if OPS[node.op].updates else (0, False))
+            before.append(
+                state.get(base(node.dst), (0, False)) if OPS[node.op].updates else (0, False)
+            )
             for name in node.writes or (node.dst,):
                 state[base(name)] = _after(schedule, node.op, node.src, before)
     return {node.dst: _share(state.get(base(node.dst), (0, False))) for node in graph.nodes}

@@ -82,7 +82,7 @@ class Operand:
         return self.layout.counts[0] == 1 or self.layout.nb[0] == self.layout.dtype.block_bytes
 
     def packed(self) -> Bytes:
-        """The bytes in logical order: the window itself if it has no holes, else a gathered copy."""
+        """The bytes in logical order: the window itself if it has no holes, else gathered."""
         if self.layout.packed:
             return self.data
         return np.ascontiguousarray(self.raw).reshape(-1)

@@ -18,8 +18,18 @@ import numpy as np
 from ..model import document
 from ..model.certificate import Certificate
 from ..model.command import (
-    Callback, Command, Compute, Copy, CopyExperts, FillBank, GetOutput, Record, SetInput,
-    SyncEvent, SyncQueue, Wait,
+    Callback,
+    Command,
+    Compute,
+    Copy,
+    CopyExperts,
+    FillBank,
+    GetOutput,
+    Record,
+    SetInput,
+    SyncEvent,
+    SyncQueue,
+    Wait,
 )  # fmt: skip
 from ..model.plan.lower import lower
 from ..model.schedule import Schedule

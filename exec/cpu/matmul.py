@@ -25,21 +25,20 @@ BLOCK_BYTES = 34
 PREFETCH_BYTES = 1024
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: Any, n: Any) -> Any:
     """Sum over ``n`` blocks of ``w_scale * x_scale * (integers of w · integers of x)``.
 
     ``w``: bytes, from ``at``; ``x``: int16, from ``x_at``; ``scale``: float32, from ``s_at``.
-    Eight partial sums run beside each other and are added in order at the end.
+    Eight partial sums run beside each other and are added pairwise at the end.
     """
     u64 = types.uint64
     signature = types.float32(
         types.Array(types.uint8, 1, "C"), u64, types.Array(types.int16, 1, "C"), u64,
         types.Array(types.float32, 1, "C"), u64, u64,
     )  # fmt: skip
-    i8, i16, i32, f32, half = (
-        ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatType(), ir.HalfType(),
-    )  # fmt: skip
+    i8, i16, i32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+    f32, half = ir.FloatType(), ir.HalfType()
     sums = ir.VectorType(f32, 8)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -106,15 +105,22 @@ def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: 
             value = builder.sitofp(builder.add(*dots), sums)
             builder.store(builder.call(fma, [value, scale, builder.load(total)]), total)
         lanes = builder.load(total)
-        result = builder.extract_element(lanes, i32(0))
-        for lane in range(1, 8):
-            result = builder.fadd(result, builder.extract_element(lanes, i32(lane)))
-        return result
+        for half_of in (4, 2, 1):
+            low, high = (
+                builder.shuffle_vector(
+                    lanes,
+                    ir.Constant(lanes.type, ir.Undefined),
+                    ir.Constant(ir.VectorType(i32, half_of), list(range(first, first + half_of))),
+                )
+                for first in (0, half_of)
+            )
+            lanes = builder.fadd(low, high)
+        return builder.extract_element(lanes, i32(0))
 
     return signature, generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _round_to_half(typing: Any, value: Any) -> Any:
     """A float32 rounded to the nearest float16 (ties to even), as float32 again."""
 
@@ -124,7 +130,7 @@ def _round_to_half(typing: Any, value: Any) -> Any:
     return types.float32(types.float32), generate
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _quantise(x: Any, steps: Any, ne: Any, quants: Any, scales: Any) -> None:
     """Rows of ``x`` as integers in ``[-127, 127]`` and a scale per 32 of them.
 
@@ -152,7 +158,7 @@ def _quantise(x: Any, steps: Any, ne: Any, quants: Any, scales: Any) -> None:
                 row += 1
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _mul_mat_q8_0(
     w: Any, w_nb: Any, w_ne: Any, quants: Any, scales: Any, x_ne: Any, dst: Any, d: Any
 ) -> None:
@@ -173,61 +179,65 @@ def _mul_mat_q8_0(
                     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _by_expert(ids: Any, steps: Any, used: Any, tokens: Any, experts: Any) -> Any:
-    """Counting sort: pair ``token * used + place`` of expert e at ``start[e] … start[e + 1]``.
+@njit(cache=True, nogil=True)
+def _by_expert(
+    ids: Any, ids_steps: Any, ids_ne: Any, experts: Any, x_place: Any, x_token: Any, d: Any
+) -> Any:
+    """Counting sort of the (place, token) pairs by their expert.
 
-    Pairs without an expert (a negative id) stand from ``start[experts]`` on.
+    Those of expert e stand at ``start[e] … start[e + 1]``, those without one (a negative id)
+    from ``start[experts]`` on.  Per pair: where its activations start, and its result.
     """
     start = np.zeros(experts + 2, np.int64)
-    for token in range(tokens):
-        for place in range(used):
-            e = ids[token * steps[1] + place * steps[0]]
+    for token in range(ids_ne[1]):
+        for place in range(ids_ne[0]):
+            e = ids[token * ids_steps[1] + place * ids_steps[0]]
             start[(e if e >= 0 else experts) + 1] += 1
     for e in range(experts + 1):
         start[e + 1] += start[e]
-    pairs = np.empty(tokens * used, np.int64)
+    columns = np.empty(ids_ne[0] * ids_ne[1], np.int64)
+    results = np.empty(ids_ne[0] * ids_ne[1], np.int64)
     free = start.copy()
-    for token in range(tokens):
-        for place in range(used):
-            e = ids[token * steps[1] + place * steps[0]]
+    for token in range(ids_ne[1]):
+        for place in range(ids_ne[0]):
+            e = ids[token * ids_steps[1] + place * ids_steps[0]]
             bucket = e if e >= 0 else experts
-            pairs[free[bucket]] = token * used + place
+            columns[free[bucket]] = token * x_token + place * x_place
+            results[free[bucket]] = token * d[2] + place * d[1]
             free[bucket] += 1
-    return start, pairs
+    return start, columns, results
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _zero_rows(start: Any, pairs: Any, rows: Any, used: Any, dst: Any, d: Any) -> None:
-    for k in range(start[len(start) - 2], start[len(start) - 1]):
-        out = pairs[k] // used * d[2] + pairs[k] % used * d[1]
+@njit(cache=True, nogil=True)
+def _zero_rows(results: Any, rows: Any, dst: Any, d: Any) -> None:
+    for k in range(len(results)):
         for row in range(rows):
-            dst[out + row * d[0]] = np.float32(0)
+            dst[results[k] + row * d[0]] = np.float32(0)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _mul_mat_id_q8_0(
     w: Any, w_nb: Any, w_ne: Any, quants: Any, scales: Any, x_ne: Any,
     ids: Any, ids_steps: Any, ids_ne: Any, dst: Any, d: Any,
 ) -> None:  # fmt: skip
-    blocks, used = w_ne[0] // BLOCK, ids_ne[0]
-    start, pairs = _by_expert(ids, ids_steps, used, ids_ne[1], w_ne[2])
-    _zero_rows(start, pairs, w_ne[1], used, dst, d)
-    for e in range(w_ne[2]):
+    blocks, experts = w_ne[0] // BLOCK, w_ne[2]
+    start, columns, results = _by_expert(
+        ids, ids_steps, ids_ne, experts, blocks if x_ne[1] > 1 else 0, x_ne[1] * blocks, d
+    )
+    _zero_rows(results[start[experts] :], w_ne[1], dst, d)
+    for e in range(experts):
         if start[e] == start[e + 1]:
             continue
         for row in range(w_ne[1]):
             at = np.uint64(e * w_nb[2] + row * w_nb[1])
             for k in range(start[e], start[e + 1]):
-                token, place = pairs[k] // used, pairs[k] % used
-                block = (token * x_ne[1] + (place if x_ne[1] > 1 else 0)) * blocks
-                dst[token * d[2] + place * d[1] + row * d[0]] = _row_dot(
-                    w, at, quants, np.uint64(block * BLOCK), scales, np.uint64(block),
+                dst[results[k] + row * d[0]] = _row_dot(
+                    w, at, quants, np.uint64(columns[k] * BLOCK), scales, np.uint64(columns[k]),
                     np.uint64(blocks),
                 )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def _dot(a: Any, b: Any) -> Any:
     total = np.float32(0)
     for k in range(len(a)):
@@ -235,8 +245,10 @@ def _dot(a: Any, b: Any) -> Any:
     return total
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _mul_mat_f32(w: Any, w_steps: Any, w_ne: Any, x: Any, x_steps: Any, x_ne: Any, dst: Any, d: Any) -> None:
+@njit(cache=True, nogil=True)
+def _mul_mat_f32(
+    w: Any, w_steps: Any, w_ne: Any, x: Any, x_steps: Any, x_ne: Any, dst: Any, d: Any
+) -> None:
     n = w_ne[0]
     for i3 in range(x_ne[3]):
         for i2 in range(x_ne[2]):
@@ -249,26 +261,29 @@ def _mul_mat_f32(w: Any, w_steps: Any, w_ne: Any, x: Any, x_steps: Any, x_ne: An
                 at = plane + row * w_steps[1]
                 for token in range(x_ne[1]):
                     column = first + token * x_steps[1]
-                    dst[out + token * d[1] + row * d[0]] = _dot(w[at : at + n], x[column : column + n])
+                    dst[out + token * d[1] + row * d[0]] = _dot(
+                        w[at : at + n], x[column : column + n]
+                    )
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _mul_mat_id_f32(
     w: Any, w_steps: Any, w_ne: Any, x: Any, x_steps: Any, x_ne: Any,
     ids: Any, ids_steps: Any, ids_ne: Any, dst: Any, d: Any,
 ) -> None:  # fmt: skip
-    n, used = w_ne[0], ids_ne[0]
-    start, pairs = _by_expert(ids, ids_steps, used, ids_ne[1], w_ne[2])
-    _zero_rows(start, pairs, w_ne[1], used, dst, d)
-    for e in range(w_ne[2]):
+    n, experts = w_ne[0], w_ne[2]
+    start, columns, results = _by_expert(
+        ids, ids_steps, ids_ne, experts, x_steps[1] if x_ne[1] > 1 else 0, x_steps[2], d
+    )
+    _zero_rows(results[start[experts] :], w_ne[1], dst, d)
+    for e in range(experts):
         if start[e] == start[e + 1]:
             continue
         for row in range(w_ne[1]):
             at = e * w_steps[2] + row * w_steps[1]
             for k in range(start[e], start[e + 1]):
-                token, place = pairs[k] // used, pairs[k] % used
-                column = token * x_steps[2] + (place if x_ne[1] > 1 else 0) * x_steps[1]
-                dst[token * d[2] + place * d[1] + row * d[0]] = _dot(w[at : at + n], x[column : column + n])
+                column = columns[k]
+                dst[results[k] + row * d[0]] = _dot(w[at : at + n], x[column : column + n])
 
 
 def _quantised(x: Operand) -> tuple[Any, Any]:

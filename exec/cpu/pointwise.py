@@ -15,7 +15,7 @@ from ..quant import Bytes, from_array
 ADD, MUL = 0, 1
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _row(op: Any, a: Any, b: Any, dst: Any) -> None:
     if op == ADD:
         for k in range(len(dst)):
@@ -25,7 +25,7 @@ def _row(op: Any, a: Any, b: Any, dst: Any) -> None:
             dst[k] = a[k] * b[k]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _binary(op: Any, a: Any, s: Any, b: Any, t: Any, b_ne: Any, dst: Any, d: Any, ne: Any) -> None:
     whole_rows = b_ne[0] == ne[0] and s[0] == 1 and t[0] == 1 and d[0] == 1
     n = ne[0]
@@ -43,7 +43,7 @@ def _binary(op: Any, a: Any, s: Any, b: Any, t: Any, b_ne: Any, dst: Any, d: Any
                     dst[out + k * d[0]] = left + right if op == ADD else left * right
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _silu(x: Any, s: Any, dst: Any, d: Any, ne: Any) -> None:
     for i3 in range(ne[3]):
         for i2 in range(ne[2]):
@@ -55,7 +55,7 @@ def _silu(x: Any, s: Any, dst: Any, d: Any, ne: Any) -> None:
                     dst[out + k * d[0]] = value / (np.float32(1) + np.exp(-value))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _scramble(word: Any) -> Any:
     """splitmix64's finaliser."""
     z = np.uint64(word)
@@ -64,7 +64,7 @@ def _scramble(word: Any) -> Any:
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _digest(state: Any, raw: Any) -> Any:
     total = np.uint64(0)
     for k in range(len(raw)):
@@ -72,7 +72,7 @@ def _digest(state: Any, raw: Any) -> Any:
     return _scramble(state + total)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _words(digest: Any, words: Any) -> None:
     for k in range(len(words)):
         words[k] = _scramble(digest + np.uint64(k + 1) * np.uint64(0x9E3779B97F4A7C15))
@@ -109,6 +109,7 @@ def mixed_bytes(sources: Sequence[Bytes], dst: Operand) -> Bytes:
     words = np.empty(int(np.prod(dst.ne, dtype=np.int64)), np.uint64)
     _words(state, words)
     kind = dst.layout.dtype
+    flat: Any
     if kind.integer:
         low, high = dst.layout.values or (0, 128)
         flat = (words % np.uint64(max(high - low, 1))).astype(np.int64) + low

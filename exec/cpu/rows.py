@@ -22,7 +22,7 @@ BLOCK = 32
 BLOCK_BYTES = 34
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _widen(typing: Any, bits: Any) -> Any:
     """The float32 of a float16, given as its 16 bits."""
 
@@ -32,7 +32,7 @@ def _widen(typing: Any, bits: Any) -> Any:
     return types.float32(types.uint16), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _narrow(typing: Any, value: Any) -> Any:
     """The 16 bits of a float32 rounded to the nearest float16, ties to even."""
 
@@ -42,7 +42,7 @@ def _narrow(typing: Any, value: Any) -> Any:
     return types.uint16(types.float32), generate
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _rms_norm(x: Any, s: Any, ne: Any, eps: Any, dst: Any, d: Any) -> None:
     for i3 in range(ne[3]):
         for i2 in range(ne[2]):
@@ -58,9 +58,18 @@ def _rms_norm(x: Any, s: Any, ne: Any, eps: Any, dst: Any, d: Any) -> None:
                     dst[out + k * d[0]] = np.float32(x[at + k * s[0]] * factor)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _soft_max(
-    x: Any, s: Any, ne: Any, scale: Any, mask: Any, m_steps: Any, m_ne: Any, sinks: Any, dst: Any, d: Any
+    x: Any,
+    s: Any,
+    ne: Any,
+    scale: Any,
+    mask: Any,
+    m_steps: Any,
+    m_ne: Any,
+    sinks: Any,
+    dst: Any,
+    d: Any,
 ) -> None:
     row = np.empty(ne[0], np.float64)
     for i3 in range(ne[3]):
@@ -87,8 +96,10 @@ def _soft_max(
                     dst[out + k * d[0]] = np.float32(row[k] / total)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _get_row(table: Any, at: Any, step: Any, kind: Any, dst: Any, out: Any, d0: Any, count: Any) -> None:
+@njit(cache=True, nogil=True)
+def _get_row(
+    table: Any, at: Any, step: Any, kind: Any, dst: Any, out: Any, d0: Any, count: Any
+) -> None:
     """Row at byte ``at``; ``kind``: 4 for f32, 2 for f16, else q8_0; ``step``: bytes of a block."""
     if kind == 4:
         for k in range(count):
@@ -107,7 +118,7 @@ def _get_row(table: Any, at: Any, step: Any, kind: Any, dst: Any, out: Any, d0: 
                 dst[out + (b * BLOCK + k) * d0] = scale * value
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _get_rows(
     table: Any, nb: Any, t_ne: Any, kind: Any, ids: Any, i: Any, dst: Any, d: Any, ne: Any
 ) -> None:
@@ -120,7 +131,7 @@ def _get_rows(
                 _get_row(table, at, nb[0], kind, dst, out, d[0], ne[0])
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _set_rows(
     rows: Any, s: Any, ne: Any, ids: Any, i: Any, i_ne: Any, dst: Any, d: Any, half: Any
 ) -> None:
@@ -167,9 +178,7 @@ def soft_max(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
     if len(sources) > 2:
         sinks = np.ascontiguousarray(sources[2].array, np.float32).reshape(-1)
     scale = float(node.param("scale", 1.0))
-    _soft_max(
-        x.flat, x.steps, x.ne, scale, mask, mask_steps, mask_ne, sinks, dst.flat, dst.steps
-    )
+    _soft_max(x.flat, x.steps, x.ne, scale, mask, mask_steps, mask_ne, sinks, dst.flat, dst.steps)
 
 
 def get_rows(dst: Operand, sources: Sequence[Operand], node: Node) -> None:

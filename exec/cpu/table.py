@@ -61,7 +61,7 @@ _REFERENCE = (
 TABLE: tuple[Row, ...] = _KERNELS + tuple(Row(op, ("*",), None) for op in _REFERENCE)
 
 
-class NoKernel(NotImplementedError):
+class NoKernelError(NotImplementedError):
     """An op that neither a kernel nor the reference computes; the message names the node."""
 
 
@@ -75,7 +75,7 @@ class Choice:
 
 
 def choose(node: Node, operands: Sequence[Operand]) -> Choice:
-    """The kernel of a node; ``operands``: its destination, then its sources.  ``NoKernel``."""
+    """The kernel of a node; ``operands``: its destination, then its sources.  ``NoKernelError``."""
     types = [operand.dtype for operand in operands]
     index = _WEIGHT.get(node.op, 1)
     weight = types[index] if index < len(types) else types[0]
@@ -84,7 +84,7 @@ def choose(node: Node, operands: Sequence[Operand]) -> Choice:
             kernel = None if row.module is None else _load(row.module, row.op)
             return Choice(node.op, weight, kernel)
     known = "no row in the kernel table" if node.op in OPS else "no such op"
-    raise NoKernel(f"{node.op} {node.dst}: {known}")
+    raise NoKernelError(f"{node.op} {node.dst}: {known}")
 
 
 def _load(module: str, name: str) -> Kernel:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import splitproof.exec.cpu as cpu
 from operands import POISON, Placed, place
-from splitproof.exec.cpu.table import NoKernel, TABLE, choose
+from splitproof.exec.cpu.table import TABLE, NoKernelError, choose
 from splitproof.exec.functions import FUNCTIONS, OutOfRange, apply, mixed
 from splitproof.exec.quant import Array, from_array, to_array
 from splitproof.model.graph import Node
@@ -298,7 +298,7 @@ def test_every_op_that_has_a_meaning_has_a_row() -> None:
 
 def test_an_op_without_a_row_is_refused() -> None:
     x = place("x", "f32", (4,), normal(1, (4,)))
-    with pytest.raises(NoKernel, match="flash_attn_ext y: no row"):
+    with pytest.raises(NoKernelError, match="flash_attn_ext y: no row"):
         choose(Node("flash_attn_ext", "y", ("x",)), [x.operand, x.operand])
 
 
