@@ -10,7 +10,6 @@ import random
 from dataclasses import dataclass
 
 import pytest
-
 from splitproof.verify.local import reads_version
 
 READER = "r"
