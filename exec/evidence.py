@@ -1,0 +1,78 @@
+"""Evidence for static findings: the rule evaluated on concrete sizes.
+
+Each rule is a plain function over the schedule, written apart from the checker's encoding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..model.report import Finding
+from ..model.schedule import Schedule
+from . import static_order, static_placement
+from .scene import Fact, Fault, Place, Scene
+
+RULES: dict[str, Callable[[Scene], Iterator[Fault]]] = {
+    "PL001": static_placement.op_unsupported,
+    "PL002": static_placement.source_unreadable,
+    "PL003": static_placement.result_immovable,
+    "PL004": static_placement.input_list_wrong,
+    "PL005": static_placement.node_unassigned,
+    "PL007": static_placement.not_computed_once,
+    "AL002": static_placement.out_of_bounds,
+    "AL003": static_placement.over_capacity,
+    "AL004": static_placement.in_place_unsafe,
+    "BK001": static_order.cached_matmul_off_bank,
+    "BK004": static_order.working_set_exceeds,
+    "BK005": static_order.index_space_mismatch,
+    "OR005": static_order.wait_never_satisfied,
+    "OR006": static_order.event_kind_mismatch,
+    "CO001": static_order.bank_copied,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """``confirmed``: the rule is broken where the finding says; ``facts``: what shows it."""
+
+    confirmed: bool
+    facts: tuple[Fact, ...]
+
+
+def examine(schedule: Schedule, finding: Finding, symbols: Mapping[str, int]) -> Evidence:
+    """Evaluate a finding's rule at given values of the symbols.
+
+    ``symbols`` may leave some out: their lower bounds are taken.  A finding whose place is of
+    a sort that the rule names must be found there; otherwise any fault of the rule confirms it.
+    ``KeyError`` for a rule that is not static.
+    """
+    values = {name: low for name, low, _ in schedule.graph.symbols} | dict(symbols)
+    faults = list(RULES[finding.rule](Scene.of(schedule, values)))
+    place = _place(finding.place)
+    here = [fault for fault in faults if place in fault.places]
+    sorts = {sort for fault in faults for sort, _ in fault.places}
+    if not here and (place is None or place[0] not in sorts):
+        here = faults
+    if not here:
+        at = ", ".join(f"{name} = {value}" for name, value in values.items()) or "any size"
+        return Evidence(False, (("not found", f"{finding.rule} holds at {finding.place}, {at}"),))
+    return Evidence(True, here[0].facts)
+
+
+def evidence(schedule: Schedule, finding: Finding, symbols: Mapping[str, int]) -> tuple[Fact, ...]:
+    """The facts of :func:`examine`."""
+    return examine(schedule, finding, symbols).facts
+
+
+def _place(path: str) -> Place | None:
+    """``$.nodes[3].src[0]`` is ``("nodes", 3)``; ``$.banks.b.when`` is ``("banks", "b")``."""
+    indexed = re.match(r"\$\.(\w+)\[(\d+)\]", path)
+    if indexed is not None:
+        return indexed[1], int(indexed[2])
+    named = re.match(r"\$\.(\w+)\.(.+)$", path) or re.match(r"\$\.(\w+)\[[\"'](.+?)[\"']\]", path)
+    if named is None:
+        return None
+    name = re.sub(r"\.(shape|offset|buffer|when|slots|view_of|strides)(\[\d+\])?$", "", named[2])
+    return named[1], name
