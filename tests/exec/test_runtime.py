@@ -9,7 +9,17 @@ from pathlib import Path
 import documents
 import numpy as np
 import pytest
-from documents import EXPERT_BYTES, EXPERTS, SLOTS, USED, moe, proved, selective, with_callback
+from documents import (
+    EXPERT_BYTES,
+    EXPERTS,
+    SLOTS,
+    USED,
+    moe,
+    proved,
+    remembered,
+    selective,
+    with_callback,
+)
 from splitproof.exec import bank
 from splitproof.exec.arena import Arena, ArenaError
 from splitproof.exec.compare import compare, difference, tolerances
@@ -150,6 +160,29 @@ def test_a_callback_reads_and_writes_what_it_declares() -> None:
     assert compare(result, reference).agrees
     plain = run_reference(schedule, result.symbols)
     assert not compare(result, plain).agrees
+
+
+def test_a_cache_lasts_over_passes_and_a_node_may_write_two_tensors() -> None:
+    result = checked(remembered(), n_tokens=2)
+    reference = run_reference(remembered(), result.symbols)
+    for pass_, outputs in enumerate(result.outputs):
+        for name in ("a", "b"):  # to the bit, though both hang on all passes before
+            assert (outputs[name] == reference.output(name, pass_)).all()
+    assert result.fallbacks == 0
+
+
+def test_a_copy_moves_bytes_in_logical_order() -> None:
+    arena = Arena(remembered(), {"n_tokens": 2})
+    x = np.arange(64, dtype=np.uint8)
+    arena.write("x", x)
+    assert len(arena.operand("x").data) == 48 + 32
+    assert arena.copy("x", "gpu0#x") == 64
+    assert (arena.operand("gpu0#x").data == x).all()
+    arena.write("x", np.zeros(64, np.uint8))
+    arena.copy("gpu0#x", "x")
+    assert (arena.operand("x").packed() == x).all()
+    with pytest.raises(ArenaError, match="y has 48 bytes, not 64"):
+        arena.copy("x", "y")
 
 
 # -- errors ---------------------------------------------------------------------------------
