@@ -28,10 +28,13 @@ from splitproof.exec.reference import run_reference
 from splitproof.exec.runtime import RunError, RunResult, run
 from splitproof.model import document
 from splitproof.model.cache import SlotState, SlotStep, lru_slots
-from splitproof.model.certificate import CertificateError
+from splitproof.model.certificate import CertificateError, certify
+from splitproof.model.command import FillBank
+from splitproof.model.plan.lower import lower
 from splitproof.model.report import Verdict
 from splitproof.model.schedule import Schedule
 from splitproof.model.symbol import Expr
+from splitproof.verify.check import check
 
 CASES = Path(__file__).parents[3] / "shared" / "cases"
 
@@ -82,6 +85,21 @@ def test_symbols_outside_of_the_proof(symbols: dict[str, int], say: str) -> None
     schedule = with_callback()
     with pytest.raises(ValueError, match=say):
         run(schedule, proved(schedule), symbols=symbols)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        moe(layers=2, repeat=2), moe(layers=2, by_map=True, repeat=2), moe(kind="f32", repeat=2),
+        selective(), selective(used_from=False), with_callback(), remembered(repeat=2),
+    ],
+)  # fmt: skip
+def test_the_documents_here_are_proved_and_run(schedule: Schedule) -> None:
+    program = lower(schedule)
+    certificate = certify(check(program))
+    assert certificate.verdict is Verdict.PROVED
+    result = run(program, certificate)
+    assert compare(result, run_reference(program, result.symbols)).agrees
 
 
 # -- numbers --------------------------------------------------------------------------------
@@ -320,6 +338,23 @@ def test_traffic_is_what_was_copied_and_uploaded() -> None:
     uploaded = sum(count.uploaded for count in result.banks.values())
     x, slots = documents.WIDTH * 2 * 4, USED * 2 * 4
     assert (link.source, link.target, link.bytes) == ("host", "vram0", uploaded + 3 * (x + slots))
+
+
+def test_a_fill_ahead_of_its_turn_is_refuted_and_gives_wrong_numbers() -> None:
+    """Both layers filled before either ran: the second takes slots that the first still needs."""
+    schedule = lower(moe(layers=2, by_map=True, repeat=8))
+    program = list(schedule.program or ())
+    first, second = (i for i, c in enumerate(program) if isinstance(c, FillBank))
+    program.insert(first + 1, replace(program.pop(second), split=program[first].split))
+    early = replace(schedule, program=tuple(program))
+    report = check(early)
+    assert {finding.rule for finding in report.failures} == {"BK003"}
+    with pytest.raises(CertificateError):
+        run(early, certify(report))
+    integers = as_integers(routes(2, 8, 2, 3))
+    result = run(early, proved(early), integers=integers)
+    reference = run_reference(early, result.symbols, integers=integers)
+    assert not compare(result, reference).agrees
 
 
 # -- selective copies -----------------------------------------------------------------------
