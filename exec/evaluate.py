@@ -12,7 +12,7 @@ from ..model.graph import Bank, Graph, Node
 from ..model.ops import OPS
 from ..model.schedule import Schedule
 from .data import UNBOUNDED
-from .functions import Operand, UnsupportedOp, apply, mixed, rows_set
+from .functions import Operand, UnsupportedOp, apply, mixed, name_bytes, rows_set
 from .layout import Layout
 from .quant import Bytes, from_array
 
@@ -95,7 +95,15 @@ def evaluate(
         raws = [operand.raw for operand in operands]
         return tuple(
             Written(
-                from_array(t.dtype, mixed(raws, t.ne, t.dtype.integer, t.values or (0, UNBOUNDED)))
+                from_array(
+                    t.dtype,
+                    mixed(
+                        [name_bytes(t.name), *raws],
+                        t.ne,
+                        t.dtype.integer,
+                        t.values or (0, UNBOUNDED),
+                    ),
+                )
             )
             for t in targets
         )

@@ -295,6 +295,11 @@ def digest_of(sources: Sequence[Bytes]) -> int:
     return state
 
 
+def name_bytes(name: str) -> Bytes:
+    """A tensor's name as the first source of a ``custom`` op: two ops on equal sources differ."""
+    return np.frombuffer(name.encode(), np.uint8)
+
+
 def mixed(sources: Sequence[Bytes], ne: Shape, integer: bool, values: tuple[int, int]) -> Array:
     """What ``custom`` writes: element k is ``scramble(digest + (k + 1) · golden)``, as a float in
     ``[-1, 1)`` (its top 24 bits over 2²³, less 1) or as ``lo + word % (hi - lo)``."""
