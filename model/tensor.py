@@ -1,7 +1,4 @@
-"""Element types and tensors.
-
-Sizes and strides are bytes; shapes are innermost first (ggml's ``ne``).
-"""
+"""Element types and tensors.  Sizes and strides are bytes; shapes are innermost first."""
 
 from __future__ import annotations
 
