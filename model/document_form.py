@@ -48,14 +48,14 @@ class Form(Struct, frozen=True, forbid_unknown_fields=True):
     """What all structs of a document share."""
 
 
-class MemoryForm(Form, kw_only=True):
+class MemoryForm(Form, frozen=True, kw_only=True):
     """A place for bytes."""
 
     host: Annotated[bool, Meta(description="Whether the host program reads it")] = False
     bytes: Annotated[Count, Meta(description="Capacity in bytes")] | None = None
 
 
-class BufferForm(Form, kw_only=True):
+class BufferForm(Form, frozen=True, kw_only=True):
     """One allocation in a memory."""
 
     memory: Name
@@ -66,7 +66,7 @@ class BufferForm(Form, kw_only=True):
 ContractName = Literal["stream", "sync", "staged", "unordered"]
 
 
-class CopyForm(Form, kw_only=True):
+class CopyForm(Form, frozen=True, kw_only=True):
     """The contract of copies between two memories; without 'from' or 'to': all of them."""
 
     source: Name | None = msgspec.field(name="from", default=None)
@@ -96,14 +96,14 @@ PatternForm: Any = msgspec.defstruct(
 )  # fmt: skip
 
 
-class InPlaceForm(Form, kw_only=True):
+class InPlaceForm(Form, frozen=True, kw_only=True):
     """An op whose result may lie over one of its sources."""
 
     op: Name
     src: Annotated[int, Meta(ge=0, le=9)]
 
 
-class DeviceForm(Form, kw_only=True):
+class DeviceForm(Form, frozen=True, kw_only=True):
     """Something that runs ops.  Devices stand in priority order, the CPU last."""
 
     name: Name
@@ -128,7 +128,7 @@ class DeviceForm(Form, kw_only=True):
     in_place: list[InPlaceForm] = msgspec.field(default_factory=list)
 
 
-class TensorForm(Form, kw_only=True):
+class TensorForm(Form, frozen=True, kw_only=True):
     """An array; sizes innermost first, strides and offsets in bytes."""
 
     dtype: Name | None = None
@@ -151,7 +151,7 @@ class TensorForm(Form, kw_only=True):
     bytes: Count | None = None
 
 
-class NodeForm(Form, kw_only=True):
+class NodeForm(Form, frozen=True, kw_only=True):
     """One op; its 'dst' names it."""
 
     op: Name
@@ -165,7 +165,7 @@ class NodeForm(Form, kw_only=True):
     writes: list[Name] | None = None
 
 
-class BankForm(Form, kw_only=True):
+class BankForm(Form, frozen=True, kw_only=True):
     """Slots that cache experts of a host tensor; its key names the tensor of the slots."""
 
     caches: Name
@@ -180,7 +180,7 @@ class BankForm(Form, kw_only=True):
     when: When | None = None
 
 
-class SplitCallbackForm(Form, kw_only=True):
+class SplitCallbackForm(Form, frozen=True, kw_only=True):
     """User code that the plain lowering calls before a split."""
 
     name: Name
@@ -189,7 +189,7 @@ class SplitCallbackForm(Form, kw_only=True):
     when: When | None = None
 
 
-class SplitForm(Form, kw_only=True):
+class SplitForm(Form, frozen=True, kw_only=True):
     """A run of nodes [start, end) on one device."""
 
     device: Name
@@ -198,13 +198,13 @@ class SplitForm(Form, kw_only=True):
     callbacks: list[SplitCallbackForm] = msgspec.field(default_factory=list)
 
 
-class CommandForm(Form, kw_only=True, tag_field="do"):
+class CommandForm(Form, frozen=True, kw_only=True, tag_field="do"):
     """What all commands share."""
 
     when: When | None = None
 
 
-class ComputeForm(CommandForm, kw_only=True, tag="compute"):
+class ComputeForm(CommandForm, frozen=True, kw_only=True, tag="compute"):
     """Run a node."""
 
     node: Name
@@ -214,7 +214,7 @@ class ComputeForm(CommandForm, kw_only=True, tag="compute"):
     copy: Count | None = None
 
 
-class CopyCommandForm(CommandForm, kw_only=True, tag="copy"):
+class CopyCommandForm(CommandForm, frozen=True, kw_only=True, tag="copy"):
     """All bytes of one tensor to all bytes of another."""
 
     src: TensorName
@@ -224,7 +224,7 @@ class CopyCommandForm(CommandForm, kw_only=True, tag="copy"):
     for_split: Index | None = None
 
 
-class PrefetchForm(CommandForm, kw_only=True, tag="prefetch"):
+class PrefetchForm(CommandForm, frozen=True, kw_only=True, tag="prefetch"):
     """A copy that is issued while an earlier split is current."""
 
     src: TensorName
@@ -234,7 +234,7 @@ class PrefetchForm(CommandForm, kw_only=True, tag="prefetch"):
     for_split: Index
 
 
-class CopyExpertsForm(CommandForm, kw_only=True, tag="copy_experts"):
+class CopyExpertsForm(CommandForm, frozen=True, kw_only=True, tag="copy_experts"):
     """The experts that the ids use, with 'padding' further bytes after each run."""
 
     src: TensorName
@@ -247,7 +247,7 @@ class CopyExpertsForm(CommandForm, kw_only=True, tag="copy_experts"):
     for_split: Index | None = None
 
 
-class FillBankForm(CommandForm, kw_only=True, tag="fill_bank"):
+class FillBankForm(CommandForm, frozen=True, kw_only=True, tag="fill_bank"):
     """Bring the experts that the ids use into slots of each bank named."""
 
     banks: Annotated[list[Name], Meta(min_length=1)]
@@ -258,7 +258,7 @@ class FillBankForm(CommandForm, kw_only=True, tag="fill_bank"):
     slot_map: TensorName | None = None
 
 
-class CallbackForm(CommandForm, kw_only=True, tag="callback"):
+class CallbackForm(CommandForm, frozen=True, kw_only=True, tag="callback"):
     """User code on the host; without footprints it may touch everything but banks."""
 
     name: Name
@@ -267,21 +267,21 @@ class CallbackForm(CommandForm, kw_only=True, tag="callback"):
     writes: Footprint | None = None
 
 
-class SetInputForm(CommandForm, kw_only=True, tag="set_input"):
+class SetInputForm(CommandForm, frozen=True, kw_only=True, tag="set_input"):
     """The user writes an input."""
 
     tensor: TensorName
     split: Index | None = None
 
 
-class GetOutputForm(CommandForm, kw_only=True, tag="get_output"):
+class GetOutputForm(CommandForm, frozen=True, kw_only=True, tag="get_output"):
     """The user reads an output."""
 
     tensor: TensorName
     split: Index | None = None
 
 
-class RecordForm(CommandForm, kw_only=True, tag="record"):
+class RecordForm(CommandForm, frozen=True, kw_only=True, tag="record"):
     """Mark this place of a queue."""
 
     event: Name
@@ -289,7 +289,7 @@ class RecordForm(CommandForm, kw_only=True, tag="record"):
     split: Index | None = None
 
 
-class WaitForm(CommandForm, kw_only=True, tag="wait"):
+class WaitForm(CommandForm, frozen=True, kw_only=True, tag="wait"):
     """What follows on the queue starts after the event's latest record."""
 
     event: Name
@@ -297,14 +297,14 @@ class WaitForm(CommandForm, kw_only=True, tag="wait"):
     split: Index | None = None
 
 
-class SyncEventForm(CommandForm, kw_only=True, tag="sync_event"):
+class SyncEventForm(CommandForm, frozen=True, kw_only=True, tag="sync_event"):
     """The host waits for the event's latest record."""
 
     event: Name
     split: Index | None = None
 
 
-class SyncQueueForm(CommandForm, kw_only=True, tag="sync_queue"):
+class SyncQueueForm(CommandForm, frozen=True, kw_only=True, tag="sync_queue"):
     """The host waits until what was issued on the queue has ended."""
 
     queue: Queue
@@ -317,7 +317,7 @@ AnyCommandForm = (
 )  # fmt: skip
 
 
-class DocumentForm(Form, kw_only=True):
+class DocumentForm(Form, frozen=True, kw_only=True):
     """A schedule at one of three levels: graph; with 'splits' split; with 'program' program."""
 
     format: Literal["splitproof/1"]
@@ -340,6 +340,4 @@ class DocumentForm(Form, kw_only=True):
         dict[str, tuple[Name, Size]], Meta(description="Buffer and offset of tensors")
     ] | None = None  # fmt: skip
     program: list[AnyCommandForm] | None = None
-    repeat: Annotated[
-        int, Meta(ge=1, le=MOST, description="Passes that follow each other")
-    ] = 1
+    repeat: Annotated[int, Meta(ge=1, le=MOST, description="Passes that follow each other")] = 1

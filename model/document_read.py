@@ -30,6 +30,7 @@ from .tensor import Tensor, dtypes
 
 def read_schedule(document: form.DocumentForm) -> Schedule:
     """The schedule of a decoded document.  ``Fault`` names the place of what does not fit."""
+    _check_level(document)
     graph = Graph(
         symbols=tuple((name, low, high) for name, (low, high) in document.symbols.items()),
         memories=tuple(Memory(name, m.host, m.bytes) for name, m in document.memories.items()),
@@ -60,6 +61,15 @@ def read_schedule(document: form.DocumentForm) -> Schedule:
         program=program,
         repeat=document.repeat,
     )
+
+
+def _check_level(document: form.DocumentForm) -> None:
+    """A level has the keys of the levels below it."""
+    if document.splits is not None:
+        return
+    for key in ("program", "assignment", "placements"):
+        if getattr(document, key) is not None:
+            raise Fault((key,), f'{quote(key)} goes with "splits", which is missing')
 
 
 def _expr(value: int | str, path: Path) -> Expr:
@@ -176,7 +186,7 @@ def _size_range(bound: int | str, path: Path) -> SizeRange:
     for part in bound.split(" and "):
         match = _BOUND.fullmatch(part)
         if match is None:
-            raise Fault(path, f"{quote(bound)} is no bound; one such as \"<= 256\" was due")
+            raise Fault(path, f'{quote(bound)} is no bound; one such as "<= 256" was due')
         op, size = match[1], int(match[2])
         if op in (">", ">=", "=="):
             least = size + (op == ">")
@@ -199,6 +209,8 @@ def _tensors(forms: dict[str, form.TensorForm]) -> tuple[Tensor, ...]:
 def _tensor(name: str, tensor: form.TensorForm, forms: dict[str, form.TensorForm]) -> Tensor:
     path: Path = ("tensors", name)
     offset = tensor.offset
+    if offset is None and tensor.view_of is not None and not tensor.about:
+        offset = 0
     return Tensor(
         name=name,
         dtype=_tensor_dtype(name, tensor, forms),
@@ -216,9 +228,7 @@ def _tensor(name: str, tensor: form.TensorForm, forms: dict[str, form.TensorForm
     )
 
 
-def _tensor_dtype(
-    name: str, tensor: form.TensorForm, forms: dict[str, form.TensorForm]
-) -> str:
+def _tensor_dtype(name: str, tensor: form.TensorForm, forms: dict[str, form.TensorForm]) -> str:
     """Its own dtype, or for a view without one its base's; ``f32`` if only its size is known."""
     chain = [name]
     while tensor.dtype is None:
@@ -226,7 +236,7 @@ def _tensor_dtype(
         if base is None:
             if tensor.about:
                 return "f32"
-            raise Fault(("tensors", chain[-1]), "the key \"dtype\" is missing")
+            raise Fault(("tensors", chain[-1]), 'the key "dtype" is missing')
         at: Path = ("tensors", chain[-1], "view_of")
         if base not in forms:
             raise Fault(at, f"there is no tensor {quote(base)}{meant(base, forms)}")

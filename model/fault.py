@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import heapq
 import re
 from collections.abc import Iterable
+from os.path import commonprefix
 
 #: Keys and indexes from the root of a document to one of its values.
 Path = tuple[str | int, ...]
@@ -72,9 +74,21 @@ def quote(text: str, limit: int = 60) -> str:
 def meant(name: str, known: Iterable[str]) -> str:
     """`` (did you mean "w"?)`` for the known name that is closest, or what there is, or nothing."""
     names = list(known)
+    if len(names) > _MANY:  # the close match takes long: look at those that begin or end alike
+        names = heapq.nlargest(_MANY, names, key=lambda other: _alike(name, other))
     close = difflib.get_close_matches(name[:100], names, n=1, cutoff=0.6) if names else []
     if close:
         return f" (did you mean {quote(close[0])}?)"
     if 0 < len(names) <= 6:
         return " (there is " + ", ".join(quote(n) for n in names) + ")"
     return ""
+
+
+_MANY = 200
+
+
+def _alike(name: str, other: str) -> int:
+    """How many characters two names share at their ends, a device's name left out."""
+    name, other = name[name.find("#") + 1 :], other[other.find("#") + 1 :]
+    ends = commonprefix([name, other]), commonprefix([name[::-1], other[::-1]])
+    return len(ends[0]) + len(ends[1])

@@ -1,12 +1,16 @@
-"""JSON text to Python values, strictly, and from a path back to its place in the text."""
+"""JSON texts to Python values, strictly, and from a path back to its place in the text."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from json.decoder import scanstring  # type: ignore[attr-defined]
+from pathlib import Path as FilePath
 from typing import Any
 
-from .fault import DocumentError, Path, quote, show_path
+from .fault import DocumentError, Fault, Path, quote, show_path
 
 #: A key that is dropped wherever it stands: JSON has no comments.
 COMMENT = "//"
@@ -15,13 +19,53 @@ _SPACE = " \t\n\r"
 
 
 class _Doubled(dict[str, Any]):
-    """An object in which a key stood twice; ``key`` is that key."""
+    """An object in which a key stood twice."""
 
-    key: str
+    __slots__ = ()
 
 
 class _NotJson(ValueError):
     """A word that Python's decoder takes and JSON does not know."""
+
+
+def read_text(source: str | os.PathLike[str]) -> str:
+    """The text of a file; ``DocumentError`` if it cannot be read, or is no UTF-8."""
+    name = os.fspath(source)
+    try:
+        data = FilePath(name).read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise DocumentError(f"cannot be read: {reason}", source=name) from None
+    except ValueError:  # a path with a NUL byte
+        raise DocumentError("is no path of a file", source=repr(name)) from None
+    return decode(data, name)
+
+
+def decode(data: bytes, source: str) -> str:
+    """UTF-8 text, without a byte order mark."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        start = error.start
+        line = data.count(b"\n", 0, start) + 1
+        column = start - data.rfind(b"\n", 0, start)
+        message = f"byte 0x{data[start]:02x} is not UTF-8 text"
+        raise DocumentError(message, "$", line, column, source) from None
+
+
+@contextmanager
+def placed(text: str | None, source: str) -> Iterator[None]:
+    """Turn a fault into an error that says where in the text it is (if there is a text)."""
+    try:
+        yield
+    except Fault as fault:
+        line = column = None
+        if text is not None:
+            line, column = locate(text, fault.path, at_key=fault.at_key)
+        path = show_path(fault.path)
+        raise DocumentError(fault.message, path, line, column, source) from None
+    except RecursionError:
+        raise DocumentError("nested too deeply", "$", None, None, source) from None
 
 
 def parse(text: str, source: str) -> Any:
@@ -37,7 +81,6 @@ def parse(text: str, source: str) -> Any:
         value = dict(items)
         if len(value) != len(items):
             value = _Doubled(value)
-            value.key = _first_doubled(items)
             doubled = True
         if COMMENT in value:
             del value[COMMENT]
@@ -65,6 +108,8 @@ def parse(text: str, source: str) -> Any:
         ) from None
     if doubled:
         raise _doubled_error(text, value, source)
+    if "\\ud" in text or "\\uD" in text:
+        _check_surrogates(text, value, source)
     return value
 
 
@@ -97,11 +142,16 @@ def place(text: str, at: int) -> tuple[int, int]:
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
 
 
-def _child(text: str, at: int, key: str | int, skip: int = 0) -> tuple[int, int] | None:
-    """Offsets of a child's key and value; ``skip`` earlier ones of the same key are passed."""
-    opening = text[at]
-    if opening not in "[{" or (opening == "[") != isinstance(key, int):
+def _child(text: str, at: int, key: str | int) -> tuple[int, int] | None:
+    """Offsets of a child's key and value."""
+    if text[at] != ("[" if isinstance(key, int) else "{"):
         return None
+    return next(((k, v) for name, k, v in _children(text, at) if name == key), None)
+
+
+def _children(text: str, at: int) -> Iterator[tuple[str | int, int, int]]:
+    """Name, offset of the key and offset of the value of each child of an array or object."""
+    opening = text[at]
     index = 0
     at = _skip(text, at + 1)
     while text[at] not in "]}":
@@ -110,15 +160,11 @@ def _child(text: str, at: int, key: str | int, skip: int = 0) -> tuple[int, int]
         if opening == "{":
             name, at = scanstring(text, at + 1, True)
             at = _skip(text, _skip(text, at) + 1)
-        if name == key:
-            if skip == 0:
-                return start, at
-            skip -= 1
+        yield name, start, at
         at = _skip(text, _end(text, at))
         if text[at] == ",":
             at = _skip(text, at + 1)
         index += 1
-    return None
 
 
 _SCAN = json.JSONDecoder()
@@ -149,39 +195,41 @@ def _outside_strings(text: str, word: str) -> int:
     return 0
 
 
-def _first_doubled(items: list[tuple[str, Any]]) -> str:
-    seen: set[str] = set()
-    for key, _ in items:
-        if key in seen:
-            return key
-        seen.add(key)
-    raise AssertionError("no key stands twice")
-
-
 def _doubled_error(text: str, value: Any, source: str) -> DocumentError:
-    path, key = _find_doubled(value)
+    """The error at the second of two equal keys, in the outermost object that has them."""
+    path = next(path for path, item in _walk(value) if isinstance(item, _Doubled))
     at = _skip(text, 0)
     for step in path:
         found = _child(text, at, step)
         assert found is not None
         at = found[1]
-    second = _child(text, at, key, skip=1)
-    line, column = place(text, second[0] if second else at)
-    message = f"the key {quote(key)} stands twice in one object"
-    return DocumentError(message, show_path((*path, key)), line, column, source)
+    seen: set[str | int] = set()
+    for name, key_at, _ in _children(text, at):
+        if name in seen:
+            line, column = place(text, key_at)
+            message = f"the key {quote(str(name))} stands twice in one object"
+            return DocumentError(message, show_path((*path, name)), line, column, source)
+        seen.add(name)
+    raise AssertionError("no key stands twice")
 
 
-def _find_doubled(value: Any) -> tuple[Path, str]:
-    """The path of the outermost, first object with a doubled key, and that key."""
+def _check_surrogates(text: str, value: Any, source: str) -> None:
+    """Half of a UTF-16 pair, escaped, is no character: no file could name it."""
+    for path, item in _walk(value):
+        for key in [item] if isinstance(item, str) else item if isinstance(item, dict) else ():
+            if any("\ud800" <= letter <= "\udfff" for letter in key):
+                line, column = locate(text, path)
+                message = f"{quote(key)} has half of a surrogate pair"
+                raise DocumentError(message, show_path(path), line, column, source)
+
+
+def _walk(value: Any) -> Iterator[tuple[Path, Any]]:
+    """Each value with its path, parents first, in the order of the text."""
     waiting: list[tuple[Path, Any]] = [((), value)]
     while waiting:
         path, item = waiting.pop()
-        if isinstance(item, _Doubled):
-            return path, item.key
-        children = item.items() if isinstance(item, dict) else enumerate(item)
-        waiting.extend(
-            ((*path, key), child)
-            for key, child in reversed(list(children))
-            if isinstance(child, dict | list)
-        )
-    raise AssertionError("no object has a doubled key")
+        yield path, item
+        if isinstance(item, dict):
+            waiting.extend(((*path, key), item[key]) for key in reversed(item))
+        elif isinstance(item, list):
+            waiting.extend(((*path, i), item[i]) for i in reversed(range(len(item))))

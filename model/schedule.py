@@ -66,6 +66,7 @@ class Schedule:
         self._index["assignment"] = dict(self.assignment)
         self._index["placement"] = {name: (buffer, off) for name, buffer, off in self.placements}
         self._index["copy"] = {}
+        self._index["copied"] = {}
         self._index["location"] = {}
 
     @property
@@ -112,7 +113,12 @@ class Schedule:
         copy = self.copy_of(name)
         if copy is None:
             return None
-        original = self.graph.tensor(copy[1])
+        copies: dict[str, Tensor] = self._index["copied"]
+        if name not in copies:
+            copies[name] = self._copied(name, self.graph.tensor(copy[1]))
+        return copies[name]
+
+    def _copied(self, name: str, original: Tensor) -> Tensor:
         # A copy that nobody declared is packed and owns its bytes.
         return replace(
             original, name=name, view_of=None, buffer=None, offset=None, strides=None,

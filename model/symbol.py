@@ -7,8 +7,9 @@ stands under ``when``: comparisons joined by ``and``.  Both are immutable and co
 
 from __future__ import annotations
 
-import ast
+import itertools
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,8 +19,8 @@ Ranges = Mapping[str, tuple[int, int]]
 
 #: The built-in symbol: the index of the pass that a command belongs to.
 PASS = "pass"
-#: ``pass`` is a keyword of Python's grammar, so it is renamed while a text is parsed.
-_PASS_WORD = "_pass_"
+#: A product of up to so many symbols is bounded by its values at the corners of their ranges.
+_MOST_CORNERS = 4
 
 
 class SymbolError(ValueError):
@@ -96,7 +97,14 @@ class Expr:
         return total
 
     def bounds(self, ranges: Ranges) -> tuple[int, int]:
-        """Lower and upper bound over ranges of non-negative symbols (exact term by term)."""
+        """Lower and upper bound over ranges of non-negative symbols.
+
+        Exact where no symbol is multiplied by itself; else each term is at its own bounds.
+        """
+        if not self.linear:
+            names = self.symbols
+            if len(names) <= _MOST_CORNERS and self._multilinear:
+                return self._corner_bounds(sorted(names), ranges)
         low = high = 0
         for monomial, coefficient in self.terms:
             least, most = coefficient, coefficient
@@ -106,6 +114,18 @@ class Expr:
             low += min(least, most)
             high += max(least, most)
         return low, high
+
+    @property
+    def _multilinear(self) -> bool:
+        return all(len(set(monomial)) == len(monomial) for monomial, _ in self.terms)
+
+    def _corner_bounds(self, names: list[str], ranges: Ranges) -> tuple[int, int]:
+        # A function that is linear in each symbol alone takes its bounds at corners of the box.
+        values = [
+            self.value(dict(zip(names, corner, strict=True)))
+            for corner in itertools.product(*(ranges[name] for name in names))
+        ]
+        return min(values), max(values)
 
     def substitute(self, values: Mapping[str, int]) -> Expr:
         """The same with some symbols replaced by numbers."""
@@ -126,7 +146,7 @@ class Expr:
     def __str__(self) -> str:
         if not self.terms:
             return "0"
-        parts = []
+        parts: list[str] = []
         for monomial, coefficient in sorted(self.terms, key=lambda t: (not t[0], t[0])):
             name = "*".join(monomial)
             body = str(abs(coefficient)) if not name else name
@@ -153,9 +173,6 @@ def _from_dict(total: Mapping[Monomial, int]) -> Expr:
 _COMPARE: dict[str, Callable[[int, int], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt,
     ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-}  # fmt: skip
-_AST_COMPARE: dict[type[ast.cmpop], str] = {
-    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
 
 
@@ -227,66 +244,152 @@ class Condition:
 ALWAYS = Condition()
 
 
-def _parse(text: str, what: str) -> ast.expr:
-    words = text.replace(PASS, _PASS_WORD) if PASS in text else text
-    try:
-        return ast.parse(words.strip(), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise SymbolError(f"{text!r} is not {what}") from None
+# -- reading ----------------------------------------------------------------------------------
+
+_WORD = re.compile(r"\s*(?:[0-9]+|[A-Za-z_][A-Za-z0-9_]*|<=|>=|==|!=|[-+*%()<>])")
+#: Sizes and counts fit in 64 bits.
+_MOST = 2**63 - 1
+_DEEPEST = 50
+
+
+def is_symbol_name(name: str) -> bool:
+    """Whether a document may declare a symbol of that name."""
+    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None and name not in (PASS, "and")
 
 
 @lru_cache(maxsize=4096)
 def _parse_expr(text: str) -> Expr:
-    expr = _expr(_parse(text, "a linear expression"), text)
-    if not expr.linear:
-        raise SymbolError(f"{text!r} is not linear in its symbols")
-    return expr
+    return _Reader(text, "a linear expression such as '8*n_tokens'").whole_expr()
 
 
 @lru_cache(maxsize=4096)
 def _parse_condition(text: str) -> Condition:
-    node = _parse(text, "a condition such as 'n_tokens <= 4 and pass % 2 == 1'")
-    clauses = node.values if isinstance(node, ast.BoolOp) else [node]
-    if isinstance(node, ast.BoolOp) and not isinstance(node.op, ast.And):
-        raise SymbolError(f"{text!r}: comparisons are joined by 'and' only")
-    parts: list[Comparison] = []
-    for clause in clauses:
-        if not isinstance(clause, ast.Compare):
-            raise SymbolError(f"{text!r}: a comparison such as 'n_tokens <= 4' was expected")
-        sides = [clause.left, *clause.comparators]
-        for left, op, right in zip(sides, clause.ops, sides[1:], strict=False):
-            if type(op) not in _AST_COMPARE:
-                raise SymbolError(f"{text!r}: only < <= > >= == != compare sizes")
-            parts.append(_comparison(left, _AST_COMPARE[type(op)], right, text))
-    return Condition(tuple(parts))
+    return _Reader(text, "a condition such as 'n_tokens <= 4 and pass % 2 == 1'").whole_condition()
 
 
-def _comparison(left: ast.expr, op: str, right: ast.expr, text: str) -> Comparison:
-    modulus = None
-    if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod):
-        modulus = _expr(left.right, text).constant
+class _Reader:
+    """Recursive descent over the words of one text, with Python's precedence."""
+
+    def __init__(self, text: str, what: str) -> None:
+        self.text = text
+        self.what = what
+        self.words = self._split()
+        self.at = 0
+        self.depth = 0
+
+    def _split(self) -> list[str]:
+        words, at, end = [], 0, len(self.text.rstrip())
+        while at < end:
+            match = _WORD.match(self.text, at)
+            if match is None:
+                raise self._error(f"{self.text[at:].lstrip()[:1]!r} has no meaning there")
+            words.append(match[0].strip())
+            at = match.end()
+        return words
+
+    def _error(self, why: str) -> SymbolError:
+        shown = self.text if len(self.text) <= 60 else self.text[:59] + "…"
+        return SymbolError(f"{shown!r} is not {self.what}: {why}")
+
+    def _peek(self) -> str:
+        return self.words[self.at] if self.at < len(self.words) else ""
+
+    def _take(self, *wanted: str) -> str:
+        """The next word if it is one of those wanted, else nothing."""
+        word = self._peek()
+        if word not in wanted:
+            return ""
+        self.at += 1
+        return word
+
+    def _end(self) -> None:
+        if self._peek():
+            raise self._error(f"{self._peek()!r} was not due")
+
+    def whole_expr(self) -> Expr:
+        expr = self._side_fits(self._sum())
+        self._end()
+        return expr
+
+    def whole_condition(self) -> Condition:
+        parts = self._chain()
+        while self._take("and"):
+            parts += self._chain()
+        self._end()
+        return Condition(tuple(parts))
+
+    def _chain(self) -> list[Comparison]:
+        """``a < b <= c`` is two comparisons."""
+        parts: list[Comparison] = []
+        left, modulus = self._side()
+        while op := self._take(*_COMPARE):
+            right, right_modulus = self._side()
+            self._side_fits(left), self._side_fits(right)
+            if right_modulus is not None:
+                raise self._error("'%' stands on the left of a comparison only")
+            parts.append(Comparison(left, op, right, modulus))
+            left, modulus = right, None
+        if not parts:
+            found = repr(self._peek()) if self._peek() else "the end"
+            raise self._error(f"one of < <= > >= == != was due, not {found}")
+        return parts
+
+    def _side_fits(self, expr: Expr) -> Expr:
+        if any(abs(coefficient) > _MOST for _, coefficient in expr.terms):
+            raise self._error("a number has more than 63 bits")
+        return expr
+
+    def _side(self) -> tuple[Expr, int | None]:
+        """A sum, or a product with its modulus."""
+        first = self._product()
+        if not self._take("%"):
+            total = self._sum(first)
+            if self._peek() == "%":
+                raise self._error("the sum on the left of '%' needs parentheses")
+            return total, None
+        modulus = self._atom().constant
         if modulus is None or modulus <= 0:
-            raise SymbolError(f"{text!r}: '%' needs a positive number on its right")
-        left = left.left
-    sides = _expr(left, text), _expr(right, text)
-    if not all(side.linear for side in sides):
-        raise SymbolError(f"{text!r} is not linear in its symbols")
-    return Comparison(sides[0], op, sides[1], modulus)
+            raise self._error("'%' needs a positive number on its right")
+        return first, modulus
 
+    def _sum(self, first: Expr | None = None) -> Expr:
+        total = self._product() if first is None else first
+        while sign := self._take("+", "-"):
+            right = self._product()
+            total = total + right if sign == "+" else total - right
+        return total
 
-def _expr(node: ast.expr, text: str) -> Expr:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return Expr.of(node.value)
-    if isinstance(node, ast.Name):
-        return Expr.symbol(node.id.replace(_PASS_WORD, PASS))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return _expr(node.operand, text) * -1
-    if isinstance(node, ast.BinOp):
-        left, right = _expr(node.left, text), _expr(node.right, text)
-        if isinstance(node.op, ast.Add):
-            return left + right
-        if isinstance(node.op, ast.Sub):
-            return left - right
-        if isinstance(node.op, ast.Mult):
-            return left * right
-    raise SymbolError(f"{text!r}: only integers, symbols, +, - and * stand in a size")
+    def _product(self) -> Expr:
+        total = self._factor()
+        while self._take("*"):
+            total = total * self._factor()
+            if not total.linear:
+                raise self._error("two symbols are multiplied")
+        return total
+
+    def _factor(self) -> Expr:
+        sign = 1
+        while word := self._take("-", "+"):
+            sign = -sign if word == "-" else sign
+        return self._atom() * sign
+
+    def _atom(self) -> Expr:
+        word = self._peek()
+        if self._take("("):
+            self.depth += 1
+            if self.depth > _DEEPEST:
+                raise self._error("the parentheses are nested too deeply")
+            inner = self._sum()
+            if not self._take(")"):
+                raise self._error("')' is missing")
+            self.depth -= 1
+            return inner
+        if word.isdigit():
+            if len(word) > 19 or int(word) > _MOST:
+                raise self._error("a number has more than 63 bits")
+            self.at += 1
+            return Expr.of(int(word))
+        if word == PASS or is_symbol_name(word):
+            self.at += 1
+            return Expr.symbol(word)
+        raise self._error(f"a number or a symbol was due, not {repr(word) if word else 'the end'}")
