@@ -128,6 +128,7 @@ _ROWS: tuple[Op, ...] = (
     Op("relu", (1, 1), _same),
     Op("scale", (1, 1), _same),
     Op("clamp", (1, 1), _same),
+    Op("fill", (1, 1), _same),
     Op("swiglu", (1, 2)),
     Op("swiglu_oai", (1, 2)),
     Op("geglu", (1, 2)),

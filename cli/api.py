@@ -1,0 +1,173 @@
+"""What the commands do, as functions: model, verifier and runtime put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from .model.certificate import Certificate, certify
+from .model.document import from_dict, load
+from .model.plan.lower import lower
+from .model.read.ggml_dump import read_dump
+from .model.report import Finding, Kind, Report, Rule
+from .model.schedule import Schedule
+from .suppress import suppress
+
+if TYPE_CHECKING:
+    from .exec.replay import Replay
+    from .exec.runtime import RunResult
+
+#: A schedule, or what one can be read from: a path, a parsed document, or its bytes.
+Source = Schedule | str | PathLike[str] | bytes | Mapping[str, Any]
+
+
+def as_schedule(source: Source) -> Schedule:
+    """The schedule that ``source`` holds.
+
+    A ``str`` is a path (``splitproof.loads`` reads a document's text).  Raises ``DocumentError``
+    with line, column and JSON path, or ``OSError`` if the file cannot be read.
+    """
+    if isinstance(source, Schedule):
+        return source
+    if isinstance(source, Mapping):
+        return from_dict(dict(source))
+    return load(source)
+
+
+def check(
+    source: Source,
+    *,
+    only: Collection[str] = (),
+    ignore: Mapping[str, str] | None = None,
+    symbols: Mapping[str, tuple[int, int]] | None = None,
+    time_limit: float | None = None,
+    effort: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Prove the schedule right, or find out how it goes wrong.
+
+    ``only``: codes of rules.  ``ignore``: code → why its findings do not count; the verdict
+    stays what it is.  ``symbols``: narrower ranges, both ends included.  ``time_limit``: seconds
+    for the whole check, ``effort``: Z3 resource units per obligation; what is undecided then
+    makes the verdict ``unknown``.  ``progress`` is called with (done, total).  A split-level
+    document is lowered first.
+
+    A check of a part (``only``, ``symbols``) has a report without a digest, from which no
+    certificate for a run can be made.
+    """
+    from .verify.check import Options
+    from .verify.check import check as check_program
+
+    options = Options(
+        seconds=time_limit, only=tuple(only), symbols=dict(symbols or {}), progress=progress
+    )
+    if effort is not None:
+        options.effort = effort
+    report = check_program(lower(as_schedule(source)), options)
+    if only or symbols:
+        report = replace(report, digest="")
+    return suppress(report, ignore or {})
+
+
+def run(
+    source: Source,
+    *,
+    certificate: Certificate | None = None,
+    symbols: Mapping[str, int] | None = None,
+    seed: int = 0,
+    callbacks: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+) -> RunResult:
+    """Execute the schedule's program with Numba, after a check unless a certificate is given.
+
+    ``symbols``: a value for each symbol (default: its upper bound).  ``inputs``: arrays by name
+    of the input; inputs that are not given, and all weights, are made from ``seed``.  Raises
+    ``CertificateError`` if the schedule is not proved, or is not the one that was.
+    """
+    from .exec.runtime import run as run_program
+
+    schedule = lower(as_schedule(source))
+    if certificate is None:
+        certificate = certify(check(schedule))
+    return run_program(
+        schedule, certificate, symbols=symbols, seed=seed, callbacks=callbacks, inputs=inputs
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a replay showed for one finding.
+
+    ``holds``: it is confirmed.  ``executed``: the counterexample's run (kind *value*).
+    ``facts``: the rule evaluated on concrete values (kind *static*).  ``problem``: why its order
+    could not be executed, which the checker must never let happen.
+    """
+
+    finding: Finding
+    holds: bool
+    executed: Replay | None = None
+    facts: tuple[tuple[str, str | int], ...] = ()
+    problem: str = ""
+
+
+def replay(
+    report: Report, schedule: Source, *, seed: int = 0, rules: Collection[str] = ()
+) -> list[Shown]:
+    """Execute the counterexamples of a report, by code that shares nothing with the checker.
+
+    ``schedule``: the one that was checked.  ``rules``: only findings under these codes.
+    Findings of kind *cost* are left out: they show no fault.
+    """
+    program = lower(as_schedule(schedule))
+    chosen = [
+        f for f in report.findings if f.kind is not Kind.COST and (not rules or f.rule in rules)
+    ]
+    return [_show(program, finding, seed) for finding in chosen]
+
+
+def _show(program: Schedule, finding: Finding, seed: int) -> Shown:
+    if finding.kind is Kind.VALUE:
+        return _execute(program, finding, seed)
+    from .exec.evidence import examine
+
+    ranges = program.graph.ranges
+    found = {n: v for n, v in finding.evidence if n in ranges and isinstance(v, int)}
+    least = {name: low for name, (low, _) in ranges.items()} | found
+    most = {name: high for name, (_, high) in ranges.items()} | found
+    facts = examine(program, finding, most)
+    if not facts.confirmed and least != most:
+        facts = examine(program, finding, least)
+    return Shown(finding, facts.confirmed, facts=facts.facts)
+
+
+def _execute(program: Schedule, finding: Finding, seed: int) -> Shown:
+    from .exec.interleave import IllegalOrder
+    from .exec.replay import replay as execute
+
+    if finding.counterexample is None:
+        return Shown(finding, False, problem="the report has no counterexample for it")
+    try:
+        executed = execute(program, finding.counterexample, seed=seed)
+    except IllegalOrder as error:
+        return Shown(finding, False, problem=f"its order cannot happen: {error}")
+    return Shown(finding, executed.reproduced, executed)
+
+
+def explain(code: str) -> Rule:
+    """The rule with that code or slug (``"PF001"``); ``KeyError`` names the nearest ones."""
+    from difflib import get_close_matches
+
+    from .verify.rules.table import RULES
+
+    for rule in RULES.values():
+        if code.upper() == rule.code or code.lower() == rule.slug:
+            return rule
+    near = get_close_matches(code.upper(), RULES, n=3, cutoff=0.5) or sorted(RULES)
+    raise KeyError(f"there is no rule {code!r}; there are {', '.join(near)}")
+
+
+def import_dump(source: str | PathLike[str] | Sequence[str]) -> list[Schedule]:
+    """The graphs of a recorded ggml dump (JSON lines, also ``.gz``) with the recorded splits."""
+    return list(read_dump(source))

@@ -1,0 +1,132 @@
+"""``splitproof run``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ..api import check as check_schedule
+from ..api import run as run_schedule
+from ..exec.compare import Comparison, compare
+from ..exec.reference import run_reference
+from ..files import read_certificate, read_schedule
+from ..model.certificate import Certificate, CertificateError, certify
+from ..model.codec import report_to_dict
+from ..model.report import Verdict
+from ..model.schedule import Schedule
+from ..options import (
+    SymbolRange,
+    format_option,
+    quiet_option,
+    seed_option,
+    time_limit_option,
+)
+from ..output import CliError, emit, emit_json, progress
+from ..result import run_items, run_to_dict
+from ..suppress import exit_code
+from ..text import render, report_items
+
+
+@click.command("run")
+@click.argument("file")
+@click.option(
+    "--certificate",
+    "certificate_path",
+    type=click.Path(),
+    metavar="C",
+    help="What 'check --certificate' wrote; then nothing is checked again.",
+)
+@click.option(
+    "--symbol",
+    "symbols",
+    type=SymbolRange(),
+    multiple=True,
+    help="The value of a symbol: n_tokens=4.  Default: its upper bound.  Repeatable.",
+)
+@seed_option
+@time_limit_option
+@format_option
+@quiet_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    file: str,
+    certificate_path: str | None,
+    symbols: tuple[tuple[str, int, int], ...],
+    seed: int,
+    time_limit: float | None,
+    form: str,
+    quiet: bool,
+) -> None:
+    """Execute FILE with compiled kernels, and compare its outputs with the reference.
+
+    The schedule is checked first; what is not proved is not run: then the report is shown, with
+    the exit code of check.  Exit 1 too if an output differs from the sequential NumPy run by
+    more than rounding explains; 3 if rounding can explain any difference.
+    """
+    schedule = read_schedule(file)
+    values = _values(file, schedule, symbols)
+    if certificate_path is not None:
+        certificate = read_certificate(certificate_path)
+    else:
+        certificate = _prove(ctx, file, schedule, time_limit, form, quiet)
+    try:
+        with progress(f"running {file}", quiet):
+            result = run_schedule(schedule, certificate=certificate, symbols=values, seed=seed)
+    except CertificateError as error:
+        raise CliError(f"{certificate_path or file}: {error}") from None
+    with progress("running the reference", quiet):
+        reference = run_reference(schedule, result.symbols, seed=seed)
+    comparison = compare(result, reference)
+    if form == "json":
+        emit_json(run_to_dict(result, comparison))
+    else:
+        emit(render(list(run_items(result, comparison, quiet)), sys.stdout))
+    ctx.exit(_exit_code(comparison))
+
+
+def _exit_code(comparison: Comparison) -> int:
+    """1 for a difference, 3 where rounding alone may give any difference, else 0."""
+    if not comparison.agrees:
+        return 1
+    return 3 if comparison.undecided else 0
+
+
+def _values(
+    file: str, schedule: Schedule, symbols: tuple[tuple[str, int, int], ...]
+) -> dict[str, int]:
+    ranges = schedule.graph.ranges
+    values = {}
+    for name, low, high in symbols:
+        if name not in ranges:
+            there = ", ".join(ranges) or "none"
+            raise CliError(f"{file}: --symbol {name}: no such symbol; there are: {there}")
+        least, most = ranges[name]
+        if low != high or not least <= low <= most:
+            raise CliError(f"{file}: --symbol {name}: one value in {least}..{most} was due")
+        values[name] = low
+    return values
+
+
+def _prove(
+    ctx: click.Context,
+    file: str,
+    schedule: Schedule,
+    time_limit: float | None,
+    form: str,
+    quiet: bool,
+) -> Certificate:
+    """The certificate of a check; if it is no proof, show the report and leave."""
+    with progress(f"checking {file}", quiet) as step:
+        report = check_schedule(schedule, time_limit=time_limit, progress=step)
+    if report.verdict is Verdict.PROVED:
+        return certify(report)
+    if form == "json":
+        emit_json(report_to_dict(report, schedule))
+    else:
+        from ..verify.rules.table import RULES
+
+        items = report_items(report, schedule, source=file, rules=RULES, quiet=quiet)
+        emit(render([*items, "", "Not proved, so not run."], sys.stdout))
+    ctx.exit(exit_code(report) or 1)

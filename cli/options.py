@@ -1,0 +1,92 @@
+"""Options that several commands share, and the types of their values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+FORMATS = ("text", "json")
+
+
+class SymbolRange(click.ParamType):
+    """``NAME=LOW..HIGH`` or ``NAME=VALUE`` → ``(name, low, high)``."""
+
+    name = "NAME=LOW..HIGH"
+    envvar_list_splitter = ","
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int, int]:
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"\s*([^=\s]+)\s*=\s*(\d+)(?:\s*\.\.\s*(\d+))?\s*", str(value))
+        if match is None:
+            self.fail(f"{value!r}: n_tokens=1..8 or n_tokens=4 was due", param, ctx)
+        name, low, high = match[1], int(match[2]), int(match[3] or match[2])
+        if low > high:
+            self.fail(f"{value!r}: the range is empty", param, ctx)
+        return name, low, high
+
+
+class Ignored(click.ParamType):
+    """``CODE`` or ``CODE=WHY`` → ``(code, why)``."""
+
+    name = "CODE[=WHY]"
+    envvar_list_splitter = ";"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        code, _, why = str(value).partition("=")
+        return code.strip().upper(), why.strip().strip('"') or "ignored on the command line"
+
+
+class RuleCode(click.ParamType):
+    """The code of a rule."""
+
+    name = "CODE"
+    envvar_list_splitter = ","
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value).strip().upper()
+
+
+def option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """A click option that the environment can set too: ``--time-limit`` by
+    ``SPLITPROOF_TIME_LIMIT``."""
+    long = next(name for name in names if name.startswith("--")).split("/")[0]
+    variable = "SPLITPROOF_" + long.removeprefix("--").replace("-", "_").upper()
+    return click.option(*names, envvar=variable, show_envvar=True, **settings)
+
+
+def format_option(function: F) -> F:
+    return option(
+        "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
+        help="What standard output carries: words, or one JSON document.",
+    )(function)  # fmt: skip
+
+
+def quiet_option(function: F) -> F:
+    return option("-q", "--quiet", is_flag=True, help="Only verdicts and findings, no progress.")(
+        function
+    )
+
+
+def seed_option(function: F) -> F:
+    return option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True,
+        help="Where weights, inputs and ids come from that nobody gave.",
+    )(function)  # fmt: skip
+
+
+def time_limit_option(function: F) -> F:
+    return option(
+        "--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+        help="Stop the check of a file after this; what is open then is unknown (exit 3).",
+    )(function)  # fmt: skip

@@ -1,0 +1,229 @@
+"""A report in words, for a terminal or a log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from typing import IO
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from .model.counterexample import Counterexample
+from .model.report import Finding, Kind, Report, Rule, Verdict
+from .model.schedule import Schedule
+from .timeline import timeline
+from .words import count, listing, size_text
+
+PLAIN_WIDTH = 100
+#: Rows of the table of crossing bytes; the rest is summed up.
+MOST_CROSSINGS = 16
+_VERDICT_STYLE = {
+    Verdict.PROVED: "bold green",
+    Verdict.VIOLATED: "bold red",
+    Verdict.UNKNOWN: "bold yellow",
+    Verdict.UNSUPPORTED: "bold yellow",
+}
+
+
+def render(items: Sequence[RenderableType], stream: IO[str] | None = None) -> str:
+    """The items as text: coloured and as wide as the terminal if ``stream`` is one, else plain
+    and :data:`PLAIN_WIDTH` wide.  ``NO_COLOR`` is honoured."""
+    terminal = stream is not None and stream.isatty()
+    sink = StringIO()
+    console = Console(
+        file=sink,
+        force_terminal=terminal,
+        width=None if terminal else PLAIN_WIDTH,
+        color_system="auto" if terminal and not os.environ.get("NO_COLOR") else None,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    for item in items:
+        console.print(item, soft_wrap=isinstance(item, Text) and item.no_wrap is True)
+    return "\n".join(line.rstrip() for line in sink.getvalue().split("\n"))
+
+
+def report_items(
+    report: Report,
+    schedule: Schedule,
+    *,
+    source: str = "",
+    rules: dict[str, Rule] | None = None,
+    quiet: bool = False,
+    strict_cost: bool = False,
+) -> Iterator[RenderableType]:
+    """The parts of a report, top to bottom.  ``quiet`` leaves only the line of the verdict and
+    a line per finding.  ``rules`` gives slugs and hints."""
+    known = rules or {}
+    yield verdict_line(report, source or schedule.name, strict_cost)
+    if not quiet:
+        yield Text(f"  {counts_line(report)}", style="dim")
+    for number, finding in enumerate(report.findings, 1):
+        if quiet:
+            line = finding_line(finding, known.get(finding.rule))
+            line.no_wrap = True
+            yield line
+        else:
+            yield Text("")
+            yield from finding_items(number, finding, schedule, known.get(finding.rule))
+    if quiet:
+        return
+    if report.gaps:
+        yield Text("")
+    for gap in report.gaps:
+        yield labelled(f"{gap.verdict}", f"{gap.reason} ({gap.place})", "yellow")
+    if report.crossing:
+        yield Text("")
+        yield Padding(crossing_table(report, schedule), (0, 0, 0, 2))
+    if report.assumptions:
+        yield Text("")
+    for assumption in report.assumptions:
+        yield labelled("assumed", assumption, "dim")
+
+
+def verdict_line(report: Report, source: str, strict_cost: bool = False) -> Text:
+    """``VIOLATED  pf001.json: 1 violation, 1 cost note``."""
+    counted = len(report.failures)
+    costs = sum(f.kind is Kind.COST and f.suppressed is None for f in report.findings)
+    hidden = sum(f.suppressed is not None for f in report.findings)
+    parts = []
+    if counted:
+        parts.append(count(counted, "violation"))
+    if costs:
+        parts.append(count(costs, "cost finding" if strict_cost else "cost note"))
+    if hidden:
+        parts.append(f"{hidden} suppressed")
+    if report.gaps:
+        parts.append(f"{len(report.gaps)} undecided")
+    line = Text(no_wrap=True)
+    line.append(report.verdict.value.upper(), style=_VERDICT_STYLE[report.verdict])
+    line.append(f"  {source}")
+    if parts:
+        line.append(f": {', '.join(parts)}")
+    return line
+
+
+def counts_line(report: Report) -> str:
+    """What was looked at: commands, passes, obligations, how many went to the solver."""
+    return (
+        f"{count(report.commands, 'command')}, {count(report.passes, 'pass')}, "
+        f"{count(report.obligations, 'obligation')} ({report.solved:,} by the solver), "
+        f"{count(report.regimes, 'regime')}"
+    )
+
+
+def finding_line(finding: Finding, rule: Rule | None = None) -> Text:
+    """Code, slug and message in one line."""
+    line = Text()
+    line.append(finding.rule, style="yellow" if finding.kind is Kind.COST else "bold red")
+    if rule is not None:
+        line.append(f" {rule.slug}", style="bold")
+    if finding.kind is not Kind.VALUE:
+        line.append(f" [{finding.kind.value}]", style="dim")
+    line.append(f": {finding.message}")
+    if finding.suppressed is not None:
+        line.append(f" (suppressed: {finding.suppressed})", style="dim")
+    return line
+
+
+def finding_items(
+    number: int, finding: Finding, schedule: Schedule, rule: Rule | None
+) -> Iterator[RenderableType]:
+    """One finding: what, where, when, how it runs, what is missing, what to change."""
+    heading = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
+    heading.add_column(width=2, no_wrap=True)
+    heading.add_column(overflow="fold")
+    heading.add_row(f"{number}.", finding_line(finding, rule))
+    yield heading
+    also = f", also {' '.join(finding.also)}" if finding.also else ""
+    yield labelled("at", f"{finding.place}{also}")
+    example = finding.counterexample
+    if example is not None:
+        for label, text in situation(example):
+            yield labelled(label, text)
+        if example.order:
+            yield Text("")
+            yield Padding(timeline(schedule, example), (0, 0, 0, 3))
+            yield Text("")
+        yield labelled("due", example.due)
+        if example.missing:
+            yield labelled("missing", example.missing, "bold")
+    if finding.evidence:
+        yield Padding(evidence_table(finding.evidence), (0, 0, 0, 3))
+    if rule is not None and rule.hint:
+        yield labelled("hint", rule.hint, "green")
+
+
+def situation(example: Counterexample) -> Iterator[tuple[str, str]]:
+    """The values under which it goes wrong: symbols, ids, content of banks."""
+    if example.symbols:
+        values = ", ".join(f"{name} = {value}" for name, value in example.symbols)
+        yield "with", values
+    for tensor, iteration, numbers in example.integers:
+        yield "ids", f"{tensor} = {listing(numbers)} in pass {iteration}"
+    for group, content in example.banks:
+        slots = ", ".join(f"{s}: layer {layer} expert {e}" for s, layer, e in content)
+        yield "bank", f"{group} starts with {slots or 'all slots empty'}"
+
+
+def evidence_table(facts: Sequence[tuple[str, str | int]]) -> Table:
+    """Facts as two columns; long whole numbers with thousands apart."""
+    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
+    return table
+
+
+def crossing_table(report: Report, schedule: Schedule) -> Table:
+    """Bytes that cross memories, per split, at the upper bounds of the symbols."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    table.add_column("split", justify="right")
+    table.add_column("device")
+    table.add_column("from → to")
+    table.add_column("bytes that cross", justify="right")
+    splits = schedule.splits or ()
+    kept = sorted(report.crossing, key=lambda row: (-row[3], row[:3]))[:MOST_CROSSINGS]
+    for index, source, target, size in sorted(kept):
+        device = splits[index].device if 0 <= index < len(splits) else ""
+        table.add_row(str(index), device, f"{source} → {target}", size_text(size))
+    rest = len(report.crossing) - len(kept)
+    if rest:
+        others = sum(row[3] for row in report.crossing) - sum(row[3] for row in kept)
+        table.add_row("…", "", f"{rest} more", size_text(others))
+    if len(report.crossing) > 1:
+        total = sum(row[3] for row in report.crossing)
+        table.add_row("", "", Text("in all", style="bold"), Text(size_text(total), style="bold"))
+    return table
+
+
+def rule_items(rule: Rule) -> Iterator[RenderableType]:
+    """What ``explain`` says about a rule."""
+    yield Text(f"{rule.code} {rule.slug}", style="bold")
+    yield Text("")
+    yield Text(rule.summary)
+    yield Text("")
+    kinds = {
+        Kind.VALUE: "value: a read can see a wrong or undefined byte; the counterexample runs",
+        Kind.STATIC: "static: the document cannot be realised, or breaks a promise it makes",
+        Kind.COST: "cost: right, but wasteful; fails a check only under --strict-cost",
+    }
+    yield labelled("kind", kinds[rule.kind])
+    yield labelled("hint", rule.hint, "green")
+
+
+def labelled(label: str, text: str, style: str = "") -> Padding:
+    """An indented line whose continuation stays under its text."""
+    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(width=8, style=style or "dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(label, Text(text))
+    return Padding(table, (0, 0, 0, 3))

@@ -1,0 +1,99 @@
+"""Separate memories: one allocation per buffer, and one per tensor with bytes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..model.device import Usage
+from ..model.schedule import Schedule
+from .data import initial_bytes
+from .layout import Layouts
+from .memory import POISON_BYTE
+from .operand import Operand
+from .quant import Bytes
+
+#: Bytes; a cache line, and the widest vector.
+ALIGNMENT = 64
+#: The memory of a tensor of which nothing says where it lies.
+NOWHERE = "unplaced"
+
+
+class ArenaError(ValueError):
+    """A tensor that leaves its buffer, or bytes of a wrong size; the message names the tensor."""
+
+
+class Arena:
+    """The bytes of a schedule at given values of its symbols.
+
+    Weights start as made from the seed, banks as zeros (what lies past the last slot must be
+    finite), slot maps as -1 (empty banks); everything else is poison: a NaN as a float.
+    """
+
+    def __init__(self, schedule: Schedule, symbols: Mapping[str, int], seed: int = 0) -> None:
+        self.schedule = schedule
+        self.layouts = Layouts(schedule, symbols)
+        self._spaces: dict[str, Bytes] = {}
+        self._operands: dict[str, Operand] = {}
+        for buffer in schedule.graph.buffers:
+            lasting = buffer.usage in (Usage.WEIGHTS, Usage.ANY)
+            self._spaces[buffer.name] = _allocate(buffer.bytes, 0 if lasting else POISON_BYTE)
+        self._fill(seed)
+
+    def _fill(self, seed: int) -> None:
+        graph = self.schedule.graph
+        maps = {bank.slot_map for bank in graph.banks}
+        for tensor in graph.tensors:
+            if tensor.name in maps:
+                self.operand(tensor.name).array[...] = -1
+            elif graph.find_bank(tensor.name) is not None:
+                self.operand(tensor.name).assign(np.zeros(1, np.uint8))
+            elif tensor.view_of is None and not tensor.input and self._lasting(tensor.name):
+                operand = self.operand(tensor.name)
+                operand.assign(initial_bytes(seed, operand.layout))
+
+    def _lasting(self, name: str) -> bool:
+        return self.schedule.location(name).usage in (Usage.WEIGHTS, Usage.ANY)
+
+    def memory_of(self, name: str) -> str:
+        """The name of the memory that a tensor lies in."""
+        return self.schedule.location(name).memory or NOWHERE
+
+    def operand(self, name: str) -> Operand:
+        """The tensor's window on its memory.  ``ArenaError`` if it leaves its buffer."""
+        if name not in self._operands:
+            layout = self.layouts.placed(name)
+            if layout.space not in self._spaces:
+                base = self.layouts.placed(self.schedule.base(name).name)
+                self._spaces[layout.space] = _allocate(base.end, POISON_BYTE)
+            space = self._spaces[layout.space]
+            if layout.offset < 0 or layout.end > len(space):
+                raise ArenaError(
+                    f"{name} takes bytes {layout.offset} to {layout.end} of {layout.space}, "
+                    f"which has {len(space)}"
+                )
+            self._operands[name] = Operand(layout, space[layout.offset : layout.end])
+        return self._operands[name]
+
+    def write(self, name: str, raw: Bytes) -> None:
+        """Write packed bytes in logical order; as many as the tensor has."""
+        operand = self.operand(name)
+        if len(raw) != operand.layout.nbytes:
+            raise ArenaError(f"{name} has {operand.layout.nbytes} bytes, not {len(raw)}")
+        operand.assign(raw)
+
+    def copy(self, source: str, target: str) -> int:
+        """The k-th byte to the k-th, in logical order.  Returns how many there are."""
+        raw = self.operand(source).packed()
+        self.write(target, raw)
+        return len(raw)
+
+
+def _allocate(count: int, value: int) -> Bytes:
+    """Aligned bytes.  Filling them also makes the system hand out the pages: a first touch in
+    the middle of a run costs more than the kernel that makes it."""
+    raw = np.empty(count + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    raw[start : start + count] = value
+    return raw[start : start + count]

@@ -1,0 +1,78 @@
+"""Recorded ggml graphs (JSON lines) as split-level schedules.
+
+One line holds one graph with what ggml's scheduler was given (tensors, backends, buffer types,
+what each backend supports and wants) and what it answered (a backend per tensor, the splits).
+Buffer types become memories and backends become devices.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from ..schedule import Schedule
+from .ggml_graph import graph_schedule
+from .ggml_rows import DumpError, GraphRow
+
+__all__ = ["DumpError", "read_dump"]
+
+
+def read_dump(source: str | os.PathLike[str] | Iterable[str | bytes]) -> list[Schedule]:
+    """The graphs of a dump, one per line, each as a split-level schedule.
+
+    ``source``: a path (plain or gzip, told by its content), ``"-"`` for standard input, or the
+    lines themselves.  A view whose place is not recorded and does not follow from its op is
+    ``about``; so is a result whose shape its op does not give (synthetic recordings have such):
+    only its size in bytes is believed.  ``DumpError`` for everything that cannot be read.
+    """
+    name, lines = _open(source)
+    schedules = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            row = _decode(line, name, number)
+            schedules.append(graph_schedule(row, source=name, line=number))
+    if not schedules:
+        raise DumpError("no graph in it; one JSON object per line was due", "$", 1, 1, name)
+    return schedules
+
+
+def _open(
+    source: str | os.PathLike[str] | Iterable[str | bytes],
+) -> tuple[str, Iterator[str | bytes]]:
+    if not isinstance(source, str | os.PathLike):
+        return "<lines>", iter(source)
+    name = os.fspath(source)
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise DumpError(f"cannot be read: {error.strerror}", "$", source=name) from None
+    label = "<stdin>" if name == "-" else name
+    if data.startswith(b"\x1f\x8b"):
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, OSError, zlib.error) as error:
+            raise DumpError(
+                f"the gzip file is cut off or damaged: {error}", "$", source=label
+            ) from None
+    return label, iter(io.BytesIO(data))
+
+
+def _decode(line: str | bytes, source: str, number: int) -> GraphRow:
+    try:
+        return msgspec.json.decode(line, type=GraphRow)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `")
+        raise DumpError(message, path.rstrip("`") or "$", number, 1, source) from None
+    except msgspec.DecodeError as error:
+        message = str(error).removeprefix("JSON is malformed: ")
+        raise DumpError(f"not JSON: {message}", "$", number, 1, source) from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else "nested too deeply"
+        raise DumpError(reason, "$", number, 1, source) from None

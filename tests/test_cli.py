@@ -1,0 +1,448 @@
+"""The command line as a person meets it: exit codes, streams, formats, settings, bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import splitproof
+from splitproof.main import COMMANDS, invoke
+
+EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
+BAD, GOOD = str(EXAMPLES / "pf001.json"), str(EXAMPLES / "pf001-repaired.json")
+STATIC = str(EXAMPLES / "bk001.json")
+DUMP = str(EXAMPLES / "llama-olmoe.jsonl.gz")
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Run:
+    """Run a command line in an empty folder, in this process: ``(code, stdout, stderr)``."""
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("SPLITPROOF_"):
+            monkeypatch.delenv(name)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = invoke(arguments)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def process(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "splitproof", *arguments],
+        capture_output=True, text=True, encoding="utf-8", timeout=120, **more,
+    )  # fmt: skip
+
+
+def one_line(err: str) -> str:
+    """The error, if it is one line that begins as errors do."""
+    assert err.count("\n") == 1, err
+    assert err.startswith("splitproof: "), err
+    assert "Traceback" not in err
+    return err
+
+
+# -- exit codes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("files", "code"),
+    [([GOOD], 0), ([BAD], 1), ([STATIC], 1), ([GOOD, BAD], 1), ([BAD, "absent.json"], 2)],
+)
+def test_exit_codes_of_check(run: Run, files: list[str], code: int) -> None:
+    assert run("check", "-q", *files)[0] == code
+
+
+def test_undecided_is_3(run: Run) -> None:
+    code, out, _ = run("check", "--time-limit", "1e-9", GOOD)
+    assert code == 3
+    assert out.startswith("UNKNOWN")
+
+
+def test_the_first_rule_of_pf001(run: Run) -> None:
+    _, out, err = run("check", BAD)
+    assert "1. PF001 prefetch-source-not-compute" in out
+    assert "missing" in out and "gpu0.copy" in out
+    assert err == ""
+
+
+def test_bk001_names_the_cost(run: Run) -> None:
+    _, out, _ = run("check", STATIC)
+    assert "BK001 cached-matmul-off-bank-device [static]" in out
+    assert "CO001" in out and "10,880" in out
+
+
+def test_cost_fails_only_when_asked(run: Run) -> None:
+    ignore = ("check", "-q", "--ignore", "BK001=known", STATIC)
+    assert run(*ignore)[0] == 0
+    assert run(*ignore, "--strict-cost")[0] == 1
+
+
+def test_an_ignored_violation_is_told_and_not_proved(run: Run) -> None:
+    code, out, _ = run("check", "--ignore", 'PF001="the callback is idle"', BAD)
+    assert code == 0
+    assert out.startswith("VIOLATED")
+    assert "(suppressed: the callback is idle)" in " ".join(out.split())
+
+
+def test_a_baseline_lets_known_findings_pass(run: Run, tmp_path: Path) -> None:
+    _, out, _ = run("check", "--format", "json", BAD)
+    (tmp_path / "known.json").write_text(out, encoding="utf-8")
+    assert run("check", "--baseline", "known.json", BAD)[0] == 0
+    assert run("check", "--baseline", "known.json", STATIC)[0] == 1
+
+
+def test_a_part_of_the_range(run: Run) -> None:
+    assert run("check", "--symbol", "n_tokens=1..4", GOOD)[0] == 0
+    _, _, err = run("check", "--symbol", "n_tokens=1..64", GOOD)
+    assert "outside of 1..32" in one_line(err)
+    _, _, err = run("check", "--symbol", "tokens=1", GOOD)
+    assert "there are: n_tokens" in one_line(err)
+
+
+# -- streams and formats ------------------------------------------------------------------------
+
+
+def test_one_file_is_one_json_report_several_are_a_list(run: Run) -> None:
+    code, out, err = run("check", "--format", "json", GOOD)
+    assert (code, err, json.loads(out)["verdict"]) == (0, "", "proved")
+    code, out, err = run("check", "--format", "json", GOOD, "absent.json", BAD)
+    first, failed, last = json.loads(out)
+    assert code == 2
+    assert (first["verdict"], last["verdict"]) == ("proved", "violated")
+    assert failed["source"] == "absent.json" and "absent.json" in failed["error"]
+    one_line(err)
+
+
+def test_standard_input(tmp_path: Path) -> None:
+    done = process("check", "-q", "-", input=Path(BAD).read_text(encoding="utf-8"))
+    assert done.returncode == 1 and "PF001" in done.stdout
+    done = process("check", "-", input="{")
+    assert done.returncode == 2 and done.stdout == ""
+    assert "<stdin>:1:" in one_line(done.stderr)
+
+
+def test_a_reader_that_goes_away(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "splitproof", "schema"],
+            stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert "broken pipe" in one_line(done.stderr)
+
+
+def test_interrupted(tmp_path: Path) -> None:
+    """Ctrl-C while it waits for standard input."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "splitproof", "check", "-"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        time.sleep(2)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert out == "" and one_line(err) == "splitproof: interrupted\n"
+
+
+def test_a_narrow_encoding_does_not_break_a_report() -> None:
+    done = process("check", BAD, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 1 and "PF001" in done.stdout
+
+
+# -- the other commands -------------------------------------------------------------------------
+
+
+def test_a_setting_counts(run: Run, tmp_path: Path) -> None:
+    text = """[tool.splitproof]
+        format = "json"
+        rule = ["BK001"]
+        symbol = { n_tokens = "1..2" }
+        """
+    (tmp_path / "pyproject.toml").write_text(text)
+    _, out, _ = run("check", STATIC)
+    assert [finding["rule"] for finding in json.loads(out)["findings"]] == ["BK001"]
+    assert run("check", "--symbol", "n_tokens=3", STATIC)[0] == 2
+
+
+def test_replay_confirms_and_shows_numbers(run: Run, tmp_path: Path) -> None:
+    _, out, _ = run("check", "--format", "json", BAD, STATIC)
+    (tmp_path / "report.json").write_text(out, encoding="utf-8")
+    code, out, _ = run("replay", "report.json")
+    assert code == 1
+    assert "CONFIRMED  PF001" in out and "CONFIRMED  BK001" in out
+    assert "expected" in out and "compute y" in out
+    code, out, _ = run("replay", "--format", "json", "--rule", "PF001", "report.json")
+    first, second = json.loads(out)
+    assert first["findings"][0]["confirmed"] and first["findings"][0]["values"]
+    assert second["findings"] == []
+
+
+def test_replay_of_a_proof_has_nothing_to_do(run: Run, tmp_path: Path) -> None:
+    _, out, _ = run("check", "--format", "json", GOOD)
+    (tmp_path / "report.json").write_text(out, encoding="utf-8")
+    assert run("replay", "report.json")[0] == 0
+
+
+def test_a_counterexample_that_does_not_reproduce_is_4(run: Run, tmp_path: Path) -> None:
+    """In the report's order the callback is moved before the prefetch, where it does no harm."""
+    _, out, _ = run("check", "--format", "json", BAD)
+    report = json.loads(out)
+    example = report["findings"][0]["counterexample"]
+    order = example["order"]
+    for iteration in (0, 1):
+        early = [s for s in order if (s["command"], s["iteration"]) == (3, iteration)]
+        order = [step for step in order if step not in early]
+        prefetch = next(
+            i for i, s in enumerate(order) if (s["command"], s["iteration"]) == (1, iteration)
+        )
+        order[prefetch:prefetch] = early
+    example["order"] = order
+    (tmp_path / "report.json").write_text(json.dumps(report), encoding="utf-8")
+    code, out, _ = run("replay", "report.json")
+    assert code == 4
+    assert "NOT REPRODUCED" in out
+
+
+def test_run_with_and_without_a_certificate(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("run", GOOD)
+    assert (code, err) == (0, "") and out.startswith("AGREES  2 outputs")
+    assert run("check", "-q", "--certificate", "c.json", GOOD)[0] == 0
+    code, out, _ = run(
+        "run", "--certificate", "c.json", "--symbol", "n_tokens=3", "--format", "json", GOOD
+    )
+    result = json.loads(out)
+    assert code == 0 and result["symbols"] == {"n_tokens": 3} and result["agrees"]
+    code, _, err = run("run", "--certificate", "c.json", BAD)
+    assert code == 2 and "the certificate is for document" in one_line(err)
+
+
+def test_one_changed_byte_voids_a_certificate(run: Run, tmp_path: Path) -> None:
+    run("check", "-q", "--certificate", "c.json", GOOD)
+    document = json.loads(Path(GOOD).read_text(encoding="utf-8"))
+    document["tensors"]["h"]["offset"] += 1024
+    (tmp_path / "changed.json").write_text(json.dumps(document), encoding="utf-8")
+    assert run("run", "--certificate", "c.json", "changed.json")[0] == 2
+
+
+def test_what_is_not_proved_is_not_run(run: Run) -> None:
+    code, out, _ = run("run", BAD)
+    assert code == 1
+    assert "PF001" in out and "Not proved, so not run." in out
+
+
+def test_a_certificate_of_a_violated_schedule_does_not_run_it(run: Run) -> None:
+    assert run("check", "-q", "--certificate", "c.json", BAD)[0] == 1
+    code, _, err = run("run", "--certificate", "c.json", BAD)
+    assert code == 2 and "violated, not proved" in one_line(err)
+
+
+def test_a_certificate_is_for_a_whole_document(run: Run) -> None:
+    code, _, err = run("check", "--certificate", "c.json", "--symbol", "n_tokens=1", GOOD)
+    assert code == 2 and "one whole document" in one_line(err)
+    report = splitproof.check(GOOD, symbols={"n_tokens": (1, 2)})
+    assert report.verdict == "proved" and report.digest == ""
+
+
+def test_import_writes_a_document_per_graph(run: Run, tmp_path: Path) -> None:
+    assert run("import", DUMP, "-o", "graph.json")[0] == 0
+    names = sorted(path.name for path in tmp_path.glob("graph*.json"))
+    assert names == ["graph.0.json", "graph.1.json", "graph.2.json"]
+    assert run("import", DUMP, "--graph", "1", "-o", "one.json")[0] == 0
+    assert (tmp_path / "one.json").read_text() == (tmp_path / "graph.1.json").read_text()
+    assert run("check", "-q", "one.json")[0] == 0
+    code, out, _ = run("import", DUMP, "--graph", "1", "-o", "-")
+    assert code == 0 and json.loads(out)["format"] == "splitproof/1"
+
+
+def test_schema_fits_the_examples(run: Run) -> None:
+    code, out, _ = run("schema")
+    validator = jsonschema.validators.validator_for(json.loads(out))(json.loads(out))
+    assert code == 0
+    for path in sorted(EXAMPLES.glob("*.json")):
+        validator.validate(json.loads(path.read_text(encoding="utf-8")))
+    broken = json.loads(Path(GOOD).read_text(encoding="utf-8")) | {"splitz": []}
+    assert not validator.is_valid(broken)
+
+
+def test_new_is_proved(run: Run) -> None:
+    assert run("new", "-o", "mine.json")[0] == 0
+    assert run("check", "-q", "mine.json")[0] == 0
+
+
+@pytest.mark.parametrize("word", ["PF001", "pf001", "prefetch-source-not-compute"])
+def test_explain(run: Run, word: str) -> None:
+    code, out, _ = run("explain", word)
+    assert code == 0 and out.startswith("PF001 prefetch-source-not-compute")
+
+
+def test_explain_knows_what_was_meant(run: Run) -> None:
+    code, _, err = run("explain", "PF01")
+    assert code == 2 and "PF001" in one_line(err)
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_has_help(run: Run, name: str) -> None:
+    code, out, _ = run(name, "--help")
+    assert code == 0 and out.startswith(f"Usage: splitproof {name}")
+
+
+def test_the_overview_has_the_exit_codes(run: Run) -> None:
+    _, out, _ = run("--help")
+    assert "130  interrupted" in out and "check" in out
+
+
+# -- settings -----------------------------------------------------------------------------------
+
+
+def test_command_line_before_environment_before_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "pyproject.toml"
+    settings.write_text('[tool.splitproof]\nignore = { PF001 = "from the file" }\n')
+    assert "from the file" in run("check", BAD)[1]
+    monkeypatch.setenv("SPLITPROOF_IGNORE", "PF001=from the environment;BK001=too")
+    assert "from the environment" in run("check", BAD)[1]
+    assert "from here" in run("check", "--ignore", "PF001=from here", BAD)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "due"),
+    [
+        ("[tool.splitproof]\ntime-limits = 1", "no key 'time-limits'"),
+        ("[tool.splitproof]\ntime-limit = true", "a number was due"),
+        ("[tool.splitproof]\nformat = 'yaml'", "'yaml' is not one of"),
+        ("[tool.splitproof", "not TOML"),
+        ("tool.splitproof = 1", "not a table"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(run: Run, tmp_path: Path, text: str, due: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    code, _, err = run("check", GOOD)
+    assert code == 2 and due in one_line(err)
+
+
+# -- bad input ----------------------------------------------------------------------------------
+
+
+def edited(change: Callable[[dict[str, Any]], None]) -> bytes:
+    document = json.loads(Path(GOOD).read_text(encoding="utf-8"))
+    change(document)
+    return json.dumps(document).encode()
+
+
+def set_in(*path: Any) -> Callable[[dict[str, Any]], None]:
+    """``set_in("tensors", "h", "offset", -1)`` puts -1 there."""
+    *keys, last, value = path
+
+    def change(document: dict[str, Any]) -> None:
+        place: Any = document
+        for key in keys:
+            place = place[key]
+        place[last] = value
+
+    return change
+
+
+BAD_DOCUMENTS = {
+    "empty": b"",
+    "not JSON": b'{"format": splitproof}',
+    "not text": b"\xff\xfe\x00",
+    "a list": b"[]",
+    "garbage": b"\x00\x01garbage" * 1_000_000,
+    "deep": b"[" * 100_000,
+    "unknown key": edited(set_in("tensorz", {})),
+    "wrong format": edited(set_in("format", "splitproof/9")),
+    "dangling tensor": edited(set_in("nodes", 0, "src", ["z"])),
+    "dangling event": edited(
+        set_in("program", 6, {"do": "wait", "event": "never", "queue": "gpu0.compute"})
+    ),
+    "negative size": edited(set_in("tensors", "h", "shape", [-64, "n_tokens"])),
+    "wrong type": edited(set_in("repeat", "two")),
+    "wrong shape": edited(set_in("tensors", "y", "shape", [31, "n_tokens"])),
+    "view out of base": edited(
+        set_in("tensors", "v", {"view_of": "h", "offset": 8192, "shape": [64, "n_tokens"]})
+    ),
+    "cycle": edited(set_in("nodes", 0, "src", ["y"])),
+    "empty guard": edited(set_in("program", 1, "when", "n_tokens > 40")),
+}
+
+
+@pytest.mark.parametrize("name", list(BAD_DOCUMENTS))
+def test_bad_documents(run: Run, tmp_path: Path, name: str) -> None:
+    (tmp_path / "bad.json").write_bytes(BAD_DOCUMENTS[name])
+    code, out, err = run("check", "bad.json")
+    assert code == 2 and out == ""
+    assert "bad.json" in one_line(err)
+
+
+def test_bad_paths(run: Run, tmp_path: Path) -> None:
+    for path in (".", "absent.json", "no/such/file.json"):
+        code, out, err = run("check", path)
+        assert (code, out) == (2, "") and path in one_line(err)
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read every file"
+)
+def test_no_permission(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "closed.json"
+    path.write_bytes(Path(GOOD).read_bytes())
+    path.chmod(0)
+    code, _, err = run("check", "closed.json")
+    assert code == 2 and "closed.json" in one_line(err)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["new", "-o", "no/such/folder/x.json"],
+        ["new", "-o", "."],
+        ["import", DUMP, "-o", "no/such/folder/x.json"],
+        ["import", DUMP, "-o", "-"],
+        ["import", DUMP, "--graph", "9", "-o", "x.json"],
+        ["import", "absent.jsonl", "-o", "x.json"],
+        ["import", GOOD, "-o", "x.json"],
+        ["check", "--certificate", "no/such/c.json", GOOD],
+        ["check", "--certificate", "c.json", GOOD, BAD],
+        ["check", "--rule", "XX001", GOOD],
+        ["check", "--ignore", "XX001", GOOD],
+        ["check", "--symbol", "n_tokens=4..1", GOOD],
+        ["check", "--symbol", "n_tokens", GOOD],
+        ["check", "--time-limit", "0", GOOD],
+        ["check", "--format", "yaml", GOOD],
+        ["check", "--baseline", "absent.json", GOOD],
+        ["check", "--baseline", GOOD, GOOD],
+        ["check"],
+        ["chekc", GOOD],
+        ["run", "--certificate", GOOD, GOOD],
+        ["run", "--symbol", "n_tokens=1..4", GOOD],
+        ["run", "--seed", "-1", GOOD],
+        ["replay", GOOD],
+        ["replay", "absent.json"],
+        [],
+    ],
+    ids=lambda arguments: " ".join(Path(a).name for a in arguments) or "nothing",
+)
+def test_mistakes_are_one_line(run: Run, arguments: list[str]) -> None:
+    code, _, err = run(*arguments)
+    assert code == 2
+    one_line(err)

@@ -1,0 +1,169 @@
+"""What a bank promises its readers, and which writes can break the promise.
+
+A fill leaves each used expert in a slot.  It moves only the misses, so a reader counts on bytes
+that earlier fills wrote: nobody but fills of the same banks may write them, and a later fill may
+take a slot of the reader's experts only if the experts of all fills up to it exceed the slots
+(least recently used: fewer than that, and the victim is another slot).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import cast
+
+from ..model.command import FillBank
+from ..model.graph import Bank
+from ..model.schedule import Schedule
+from ..model.symbol import Expr
+from .footprint import Footprints, Read, Write
+from .sequential import Event
+from .term import Bool, Scope, conj, number, size
+
+#: above this many layers between two fills the bounds of the symbols decide
+_EXACT_LAYERS = 8
+
+
+class Banks:
+    """Questions about the fills of one regime."""
+
+    def __init__(self, schedule: Schedule, footprints: Footprints) -> None:
+        self.schedule, self.footprints = schedule, footprints
+
+    def alien(self, write: Write, read: Read, event: Event) -> bool:
+        """Whether a write to the slots that hold ``event``'s state is no fill of these slots."""
+        if event.kind != "state":
+            return False
+        bank = self._bank(event)
+        if read.region.space != self.schedule.location(bank.name).space:
+            return False  # a copy of the bank: whoever writes there is held to the state
+        if write.event is None or write.event.kind != "state":
+            return True
+        other = self._bank(write.event)
+        return (bank.group, bank.role) != (other.group, other.role)
+
+    def told_by_serving(self, write: Write, event: Event) -> bool:
+        """Whether another fill ends before the serving one does: then a reader that races with
+        it races with the serving fill too, and that is told."""
+        if event.kind != "state" or write.event is None or write.event.kind != "state":
+            return False
+        return write.event != event and any(
+            other.event == event and self.footprints.order.before(write.part, other.part)
+            for other in self.footprints.writes
+        )
+
+    def clash(self, write: Write, event: Event, scope: Scope) -> Bool:
+        """Whether another fill's uploads can fall on slots that ``event``'s readers use."""
+        if event.kind != "state" or write.event is None or write.event.kind != "state":
+            return True
+        if write.event == event:
+            return True
+        place = (event.index, event.iteration)
+        other = (write.event.index, write.event.iteration)
+        same_layer = self._bank(event).layer == self._bank(write.event).layer
+        if self._issued(other, place) and same_layer:
+            return True  # a hit on what that fill has not brought yet
+        first, last = (other, place) if self._issued(other, place) else (place, other)
+        return self.exceeds(self._bank(event), first, last, scope)
+
+    def _issued(self, a: tuple[int, int], b: tuple[int, int]) -> bool:
+        """Whether fill a is issued before fill b."""
+        return (a[1], a[0]) < (b[1], b[0])
+
+    def exceeds(
+        self, bank: Bank, first: tuple[int, int], last: tuple[int, int], scope: Scope
+    ) -> Bool:
+        """Whether the experts of all fills of the group from one to another can exceed the slots."""
+        if bank.policy != "lru-slots":
+            return True
+        counts: dict[int, tuple[Expr, int]] = {}
+        for place in self.footprints.fills.get(bank.group, ()):
+            if self._issued(place, first) or self._issued(last, place):
+                continue
+            for layer, (ids, experts) in self._selected(place).items():
+                known = counts.get(layer, (Expr.of(0), experts))
+                counts[layer] = (known[0] + ids, experts)
+        if len(counts) > _EXACT_LAYERS:
+            most = sum(
+                min(ids.bounds(dict(scope.symbols))[1], experts) for ids, experts in counts.values()
+            )
+            return most > bank.slots
+        # A sum of minima exceeds a number iff each choice of sides does.
+        sides = [(size(ids), number(experts)) for ids, experts in counts.values()]
+        totals = []
+        for chosen in product(*sides):
+            total = number(0)
+            for term in chosen:
+                total = total + term
+            totals.append(scope.lt(number(bank.slots), total))
+        return conj(totals)
+
+    def broken(self, read: Read, scope: Scope) -> Iterator[tuple[Write, str, Bool]]:
+        """Ways in which the slots can be wrong whatever the order: ``(write, relation, where)``.
+
+        ``overflow``: more used experts than slots.  ``outdated``: the cached tensor was written
+        again, and resident copies are of its old version.  ``skipped``: a fill of the layer
+        that claims residency without filling this bank.
+        """
+        use = read.bank
+        if use is None or use.what != "slots" or use.fill is None or read.time is None:
+            return
+        bank, serving = use.bank, None
+        for write in self.footprints.writes:
+            event = write.event
+            if event is None or event.kind != "state":
+                continue
+            if (event.index, event.iteration) == use.fill and event.name == bank.name:
+                serving = write
+                ids = self.schedule.tensor(bank.ids).elements
+                full = scope.lt(number(bank.slots), size(ids))
+                yield write, "overflow", full if self.experts(bank) > bank.slots else False
+            elif self._skips(event, bank) and not self.footprints.order.before(
+                read.part, write.part
+            ):
+                yield write, "skipped", True
+        if serving is not None:
+            yield from self._outdated(read, bank)
+
+    def _outdated(self, read: Read, bank: Bank) -> Iterator[tuple[Write, str, Bool]]:
+        assert read.time is not None
+        sequential, symbols = self.footprints.sequential, self.schedule.graph.ranges
+        cached = sequential.region(bank.caches)
+        low, high = cached.bounds(symbols)
+        for event, region in sequential.writers(cached.space, read.time):
+            first, end = region.bounds(symbols)
+            if first < high and low < end:
+                for write in self.footprints.writes:
+                    if write.event == event:
+                        yield write, "outdated", True
+
+    def _skips(self, event: Event, bank: Bank) -> bool:
+        """Whether a fill of the bank's layer leaves this bank out."""
+        assert self.schedule.program is not None
+        filled = self._bank(event)
+        command = cast(FillBank, self.schedule.program[event.index])
+        return (
+            filled.group == bank.group
+            and filled.layer == bank.layer
+            and bank.name not in command.banks
+        )
+
+    def _selected(self, place: tuple[int, int]) -> dict[int, tuple[Expr, int]]:
+        """Per layer: ids in a fill (repetition included), and how many experts there are."""
+        assert self.schedule.program is not None
+        command = cast(FillBank, self.schedule.program[place[0]])
+        bank = self.schedule.graph.find_bank(command.banks[0])
+        assert bank is not None
+        return {bank.layer: (self.schedule.tensor(bank.ids).elements, self.experts(bank))}
+
+    def experts(self, bank: Bank) -> int:
+        """How many different experts the ids of a bank can name."""
+        weight = self.schedule.tensor(bank.caches)
+        count = weight.ne[2].constant or 1
+        values = self.schedule.base(bank.ids).values or self.schedule.tensor(bank.ids).values
+        return min(count, values[1] - values[0]) if values is not None else count
+
+    def _bank(self, event: Event) -> Bank:
+        bank = self.schedule.graph.find_bank(event.name)
+        assert bank is not None
+        return bank

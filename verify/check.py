@@ -1,0 +1,317 @@
+"""The driver: ``check(schedule) → Report``.
+
+For each regime of the symbols: order facts, footprints, the sequential run, one judgement per
+read, the static rules, the costs.  ``proved`` needs every obligation decided and none refuted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+
+from ..model.command import Callback
+from ..model.document import digest
+from ..model.graph import Graph, Node
+from ..model.report import Finding, Gap, Kind, Report, Verdict
+from ..model.schedule import Schedule
+from .encode import DEFAULT_EFFORT, Solver
+from .footprint import Footprints
+from .obligation import Fault, Judge, Undecided
+from .order import Order, build_order
+from .region import NeedsNumbers, Unsupported
+from .regime import Regime, TooManyRegimes, at_values, regimes
+from .rules import classify
+from .rules.case import Case
+from .rules.cost import co001, crossing
+from .rules.placement import Broken, Statics
+from .rules.table import RULES
+from .sequential import Sequential
+from .witness import counterexample
+
+Progress = Callable[[int, int], None]
+
+
+class NotAProgram(ValueError):
+    """A schedule without a program: lower it first."""
+
+
+class OutOfTime(Exception):
+    """The time limit was met."""
+
+
+@dataclass(slots=True)
+class Options:
+    """``effort``: Z3 resource units per obligation.  ``seconds``: limit for the whole check.
+
+    ``only``/``ignore``: rule codes (``ignore`` with a reason); ``symbols``: narrower ranges.
+    """
+
+    effort: int = DEFAULT_EFFORT
+    seconds: float | None = None
+    only: Collection[str] = ()
+    ignore: Mapping[str, str] = field(default_factory=dict)
+    symbols: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    progress: Progress | None = None
+
+
+def check(schedule: Schedule, options: Options | None = None) -> Report:
+    """Judge a program-level schedule for every interleaving and every value of its symbols.
+
+    Raises ``NotAProgram`` for a lower level, ``ValueError`` for a symbol or code it has not.
+    """
+    if schedule.program is None:
+        raise NotAProgram("only a program can be checked: lower the schedule first")
+    options = options or Options()
+    _known_codes(options)
+    started = time.monotonic()
+    run = _Check(_narrowed(schedule, options.symbols), options, started)
+    try:
+        run.all_regimes()
+    except TooManyRegimes as error:
+        run.gap(Verdict.UNKNOWN, str(error), "$.symbols")
+    except OutOfTime:
+        run.gap(Verdict.UNKNOWN, f"the time limit of {options.seconds} s was met", "$")
+    return run.report(schedule, time.monotonic() - started)
+
+
+def _known_codes(options: Options) -> None:
+    for code in (*options.only, *options.ignore):
+        if code not in RULES:
+            raise ValueError(f"there is no rule {code!r}")
+
+
+def _narrowed(schedule: Schedule, symbols: Mapping[str, tuple[int, int]]) -> Schedule:
+    if not symbols:
+        return schedule
+    ranges = schedule.graph.ranges
+    for name, (low, high) in symbols.items():
+        if name not in ranges:
+            raise ValueError(f"the document has no symbol {name!r}")
+        declared = ranges[name]
+        if low > high or low < declared[0] or high > declared[1]:
+            raise ValueError(
+                f"{name}={low}..{high} is not within the declared {declared[0]}..{declared[1]}"
+            )
+        ranges[name] = (low, high)
+    narrowed = tuple((name, low, high) for name, (low, high) in ranges.items())
+    return replace(schedule, graph=_with(schedule.graph, symbols=narrowed))
+
+
+def _with(graph: Graph, **changes: object) -> Graph:
+    return replace(graph, **changes)  # type: ignore[arg-type]
+
+
+class _Check:
+    def __init__(self, schedule: Schedule, options: Options, started: float) -> None:
+        self.schedule, self.options, self.started = schedule, options, started
+        self.solver = Solver(options.effort)
+        self.findings: dict[tuple[object, ...], Finding] = {}
+        self.gaps: dict[tuple[str, str], Gap] = {}
+        self.obligations = 0
+        self.regimes = 0
+        self.commands = 0
+        self.crossing: tuple[tuple[int, str, str, int], ...] = ()
+
+    def all_regimes(self) -> None:
+        for regime in regimes(self.schedule, self.solver):
+            try:
+                self._regime(self.schedule, regime)
+            except NeedsNumbers:
+                # A stride hangs on a symbol: decide at each value of the symbols.
+                for fixed in at_values(regime):
+                    self._regime(at(self.schedule, fixed), fixed)
+
+    def _regime(self, schedule: Schedule, regime: Regime) -> None:
+        self.regimes += 1
+        order = build_order(schedule, lambda c, i: self._exists(schedule, regime, c, i))
+        self.commands = max(self.commands, len(order.by_command))
+        findings, gaps = dict(self.findings), dict(self.gaps)
+        try:
+            self._statics(schedule, regime, order)
+            self._values(schedule, regime, order)
+        except NeedsNumbers:
+            self.findings, self.gaps = findings, gaps
+            raise
+        except Unsupported as error:
+            self.gap(Verdict.UNSUPPORTED, str(error), "$")
+        for broken in co001(schedule, regime, order):
+            self._static(broken)
+        if not self.crossing:
+            self.crossing = crossing(schedule, regime)
+
+    def _exists(self, schedule: Schedule, regime: Regime, command: int, iteration: int) -> bool:
+        assert schedule.program is not None
+        what = schedule.program[command]
+        if not regime.holds(what.when, iteration):
+            return False
+        node = getattr(what, "node", None)
+        return node is None or regime.holds(schedule.graph.node(node).when, iteration)
+
+    def _statics(self, schedule: Schedule, regime: Regime, order: Order) -> None:
+        statics = Statics(schedule, regime, order, self.solver)
+        for broken in statics.check():
+            self._static(broken)
+        self.obligations += statics.obligations
+        for reason in statics.undecided:
+            self.gap(Verdict.UNKNOWN, f"the solver gave up: {reason}", "$")
+
+    def _values(self, schedule: Schedule, regime: Regime, order: Order) -> None:
+        def node_exists(node: Node, iteration: int) -> bool:
+            return regime.holds(node.when, iteration)
+
+        sequential = Sequential(
+            schedule, lambda c, i: (c, i) in order.by_command, node_exists
+        )
+        footprints = Footprints(schedule, order, sequential)
+        judge = Judge(
+            schedule, sequential, footprints, self.solver, regime.ranges, regime.condition
+        )
+        for done, read in enumerate(footprints.reads):
+            self._clock(done, len(footprints.reads))
+            for outcome in judge.judge(read):
+                if isinstance(outcome, Undecided):
+                    part = order.parts[outcome.read.part]
+                    place = f"$.program[{part.command}]"
+                    name = outcome.read.region.tensor.name
+                    self.gap(Verdict.UNKNOWN, f"read of {name!r}: {outcome.reason}", place)
+                else:
+                    self._fault(schedule, judge, outcome)
+        self.obligations += judge.obligations
+        self.gaps.update(self._over_reads(schedule))
+
+    def _clock(self, done: int, total: int) -> None:
+        limit = self.options.seconds
+        if limit is not None and time.monotonic() - self.started > limit:
+            raise OutOfTime
+        if self.options.progress is not None:
+            self.options.progress(done, total)
+
+    def _over_reads(self, schedule: Schedule) -> Iterator[tuple[tuple[str, str], Gap]]:
+        for index, device in enumerate(schedule.graph.devices):
+            if any(count for _, _, count in device.over_read):
+                reason = f"what {device.name} reads past an expert (over_read) is not checked yet"
+                place = f"$.devices[{index}].over_read"
+                yield (reason, place), Gap(Verdict.UNSUPPORTED, reason, place)
+
+    # -- what was found -------------------------------------------------------------------------
+
+    def gap(self, verdict: Verdict, reason: str, place: str) -> None:
+        self.gaps.setdefault((reason, place), Gap(verdict, reason, place))
+
+    def _static(self, broken: Broken) -> None:
+        rule = RULES[broken.rule]
+        evidence = (*broken.evidence, *broken.values)
+        finding = Finding(rule.code, rule.kind, broken.message, broken.place, broken.also, evidence)
+        self.findings.setdefault((rule.code, broken.place, broken.message), finding)
+
+    def _fault(self, schedule: Schedule, judge: Judge, fault: Fault) -> None:
+        footprints = judge.footprints
+        codes = classify(Case(schedule, footprints, fault))
+        root, order = fault.root, footprints.order
+        reader = order.parts[root.read.part]
+        writer = order.parts[root.write.part] if root.write is not None else None
+        key = (
+            codes[0], reader.command, root.read.region.tensor.name,
+            writer.command if writer is not None else None,
+        )  # fmt: skip
+        if key in self.findings:
+            return
+        rule = RULES[codes[0]]
+        shown = counterexample(schedule, judge, fault)
+        self.findings[key] = Finding(
+            rule.code, rule.kind, self._message(fault, shown.reader.text), 
+            f"$.program[{reader.command}]", codes[1:], (), shown,
+        )  # fmt: skip
+
+    def _message(self, fault: Fault, reader: str) -> str:
+        name = fault.root.read.region.tensor.name
+        words = {
+            "unordered": "races with a write of",
+            "stale": "sees another version of",
+            "none": "sees no written version of",
+            "destroyed": "counts on slots that something else writes:",
+            "outdated": "may find a stale copy in the slots of",
+            "skipped": "finds experts that were never brought into",
+            "overflow": "needs more slots than there are in",
+        }
+        return f"{reader.split(' [')[0]} {words[fault.root.relation]} {name!r}"
+
+    # -- the report -------------------------------------------------------------------------------
+
+    def report(self, schedule: Schedule, seconds: float) -> Report:
+        findings = tuple(sorted(self._kept(), key=_rank))
+        gaps = tuple(self.gaps.values())
+        report = Report(
+            Verdict.PROVED, findings, gaps, tuple(self._assumptions()), self.obligations,
+            self.solver.questions, schedule.repeat, self.regimes, self.commands, seconds,
+            digest(schedule), self.crossing, _versions(),
+        )  # fmt: skip
+        return replace(report, verdict=self._verdict(report))
+
+    def _kept(self) -> Iterator[Finding]:
+        only, ignore = self.options.only, self.options.ignore
+        for finding in self.findings.values():
+            codes = (finding.rule, *finding.also)
+            if only and not any(code in only for code in codes):
+                continue
+            reason = ignore.get(finding.rule)
+            yield replace(finding, suppressed=reason) if reason is not None else finding
+
+    def _verdict(self, report: Report) -> Verdict:
+        if report.failures:
+            return Verdict.VIOLATED
+        if any(gap.verdict is Verdict.UNKNOWN for gap in report.gaps):
+            return Verdict.UNKNOWN
+        return Verdict.UNSUPPORTED if report.gaps else Verdict.PROVED
+
+    def _assumptions(self) -> Iterator[str]:
+        yield "kernels read and write their declared footprints and nothing else"
+        yield "the sizes of the symbols are the same in all passes"
+        program = self.schedule.program or ()
+        if any(isinstance(c, Callback) for c in program):
+            yield "callbacks read and write what they declare"
+        if self.schedule.graph.banks:
+            yield "fills choose their victims as their bank's policy says"
+        for tensor in self.schedule.graph.tensors:
+            if tensor.values is not None:
+                low, high = tensor.values
+                yield f"each element of {tensor.name} is in [{low}, {high})"
+        if self.options.only:
+            yield f"only the rules {', '.join(sorted(self.options.only))} were looked at"
+
+
+def _rank(finding: Finding) -> tuple[int, int, str]:
+    families = ("PF", "BK", "CE", "PP", "AL", "OR", "PL", "CO")
+    kinds = {Kind.VALUE: 0, Kind.STATIC: 0, Kind.COST: 1}
+    return kinds[finding.kind], families.index(finding.rule[:2]), finding.rule
+
+
+def at(schedule: Schedule, regime: Regime) -> Schedule:
+    """The schedule with the symbols put in that the regime fixes."""
+    values = dict(regime.sample)
+    tensors = tuple(
+        replace(
+            tensor,
+            shape=tuple(s.substitute(values) for s in tensor.shape),
+            strides=tuple(s.substitute(values) for s in tensor.strides)
+            if tensor.strides is not None
+            else None,
+            offset=tensor.offset.substitute(values) if tensor.offset is not None else None,
+        )
+        for tensor in schedule.graph.tensors
+    )
+    placements = tuple((n, b, off.substitute(values)) for n, b, off in schedule.placements)
+    graph = _with(schedule.graph, tensors=tensors, symbols=regime.symbols)
+    return replace(schedule, graph=graph, placements=placements)
+
+
+def _versions() -> tuple[tuple[str, str], ...]:
+    found = []
+    for name in ("splitproof", "z3-solver"):
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:
+            found.append((name, "unknown"))
+    return tuple(found)

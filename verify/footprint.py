@@ -1,0 +1,394 @@
+"""What each part of a command reads and writes.
+
+A *version* is an event of the sequential run (a node's compute, a user's input, a callback,
+what a buffer held at the start, the state of a bank after a fill) together with the logical
+address of the byte.  A write that is no copy writes the version of its own event; a copy hands
+on what its own read finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..model.command import (
+    Callback,
+    Command,
+    Compute,
+    Copy,
+    CopyExperts,
+    FillBank,
+    GetOutput,
+    SetInput,
+)
+from ..model.device import Contract, Usage
+from ..model.graph import Bank, Node
+from ..model.ops import OPS, Reads
+from ..model.schedule import Schedule
+from ..model.symbol import Expr
+from ..model.tensor import Tensor
+from .order import Order, Part, copy_contract
+from .region import NeedsNumbers, Region, Unsupported, region_of
+from .sequential import INITIAL, Event, Sequential, Time, callback_names, callback_time
+
+#: ops whose last source names the bytes that they write into
+_TARGET_SOURCES = {"set_rows": 2, "cpy": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The experts of ``set_id``: expert e is the e-th run of ``stride`` bytes.
+
+    ``padding``: bytes of the next expert that are moved too, after each run.
+    """
+
+    set_id: str
+    stride: int
+    padding: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BankUse:
+    """A read through a bank: of its slots, of the slot ids, or of the slot map.
+
+    ``fill``: ``(command, iteration)`` of the fill that serves it, ``None`` if there is none.
+    """
+
+    bank: Bank
+    what: str
+    fill: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Bytes that a part reads.
+
+    ``region``: where.  ``due``: the tensor whose sequential content it should be, k-th byte
+    for k-th byte, as of ``time``; ``time`` is ``None`` for the read of a copy, which is held
+    to nothing itself: its reader is.
+    """
+
+    part: int
+    region: Region
+    due: Tensor
+    time: Time | None
+    role: str
+    experts: Experts | None = None
+    bank: BankUse | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Bytes that a part writes: versions of ``event``, or what ``source`` reads."""
+
+    part: int
+    region: Region
+    event: Event | None
+    source: Read | None = None
+    experts: Experts | None = None
+
+
+class Footprints:
+    """All reads and writes of the parts of one order."""
+
+    def __init__(self, schedule: Schedule, order: Order, sequential: Sequential) -> None:
+        self.schedule, self.order, self.sequential = schedule, order, sequential
+        self.reads: list[Read] = []
+        self.writes: list[Write] = []
+        self.by_space: dict[str, list[Write]] = {}
+        #: fills of each group, in issue order
+        self.fills: dict[str, list[tuple[int, int]]] = {}
+        #: used set of each ``copy_experts``, by destination and pass
+        self._used: dict[tuple[str, int], str] = {}
+        for parts in order.by_command.values():
+            self._add(parts)
+        for write in self.writes:
+            self.by_space.setdefault(write.region.space, []).append(write)
+
+    # -- one method a command ---------------------------------------------------------------
+
+    def _add(self, parts: tuple[Part, ...]) -> None:
+        assert self.schedule.program is not None
+        command = self.schedule.program[parts[0].command]
+        table: dict[str, Callable[[Command, tuple[Part, ...]], None]] = {
+            "compute": self._compute, "copy": self._copy, "prefetch": self._copy,
+            "copy_experts": self._copy_experts, "fill_bank": self._fill,
+            "callback": self._callback, "set_input": self._set_input,
+            "get_output": self._get_output,
+        }  # fmt: skip
+        if command.do in table:
+            table[command.do](command, parts)
+
+    def _read(self, part: Part, tensor: str, due: str, time: Time | None, role: str) -> Read:
+        return Read(
+            part.index, region_of(self.schedule, tensor), self.schedule.tensor(due), time, role
+        )
+
+    def _compute(self, command: Command, parts: tuple[Part, ...]) -> None:
+        assert isinstance(command, Compute)
+        part, graph = parts[0], self.schedule.graph
+        node, position = graph.node(command.node), graph.position(command.node)
+        time = Time(part.iteration, 1, position, 1)
+        op = OPS[node.op]
+        event = Event("node", position, part.iteration)
+        if node.reads is not None or node.writes is not None:
+            self._declared(node, part, time, event)
+            return
+        for index, source in enumerate(node.src):
+            if _TARGET_SOURCES.get(node.op) == index:
+                continue
+            read = self._read(part, self.schedule.bound(command, index), source, time, "source")
+            if op.source_reads(index) is Reads.EXPERTS and self._raw_ids_on_bank(node):
+                continue  # BK005 tells: such a read has no meaning to hold it to
+            read = self._through_bank(read, node, index)
+            if op.source_reads(index) is Reads.EXPERTS and read.bank is None:
+                read = replace(read, experts=self._experts_of(node, read.due, time))
+            self.reads.append(read)
+        if op.updates:
+            self.reads.append(self._read(part, node.dst, node.dst, time, "old"))
+        self.writes.append(Write(part.index, region_of(self.schedule, node.dst), event))
+
+    def _declared(self, node: Node, part: Part, time: Time, event: Event) -> None:
+        for name in node.reads if node.reads is not None else node.src:
+            self.reads.append(self._read(part, name, name, time, "source"))
+        for name in node.writes if node.writes is not None else (node.dst,):
+            self.writes.append(Write(part.index, region_of(self.schedule, name), event))
+
+    def _copy(self, command: Command, parts: tuple[Part, ...]) -> None:
+        assert isinstance(command, Copy)
+        source = self._read(parts[0], command.src, command.src, None, "copied")
+        target = region_of(self.schedule, command.dst)
+        self.writes.append(Write(parts[-1].index, target, None, source))
+
+    def _copy_experts(self, command: Command, parts: tuple[Part, ...]) -> None:
+        assert isinstance(command, CopyExperts)
+        iteration = self._consumed_in(command, parts[0].iteration)
+        node = self._reader(command)
+        if command.ids is not None:
+            read = self._read(parts[0], command.ids, command.ids, None, "ids")
+            if node is not None:
+                time = Time(iteration, 1, self.schedule.graph.position(node.dst), 1)
+                due = self.schedule.tensor(node.src[2])
+                read = replace(read, due=due, time=time)
+            self.reads.append(read)
+            used = self._used_set(command.ids, node, iteration)
+        else:
+            assert command.used_from is not None
+            used = self._used.get((command.used_from, parts[0].iteration), "none")
+        self._used[command.dst, parts[0].iteration] = used
+        target = region_of(self.schedule, command.dst)
+        experts = Experts(used, _expert_stride(target.tensor), command.padding)
+        # A staged upload reads its source on the host, with the ids.
+        reader = parts[0] if self._staged(command) else parts[-1]
+        source = self._read(reader, command.src, command.src, None, "copied")
+        self.writes.append(Write(parts[-1].index, target, None, source, experts))
+
+    def _staged(self, command: CopyExperts | FillBank) -> bool:
+        return copy_contract(self.schedule, command) is Contract.STAGED
+
+    def _fill(self, command: Command, parts: tuple[Part, ...]) -> None:
+        assert isinstance(command, FillBank)
+        graph, place = self.schedule.graph, (parts[0].command, parts[0].iteration)
+        banks = [graph.find_bank(name) for name in command.banks]
+        first = banks[0]
+        assert first is not None
+        self.fills.setdefault(first.group, []).append(place)
+        node = self._bank_reader(command)
+        time = None
+        if node is not None:
+            time = Time(parts[0].iteration, 1, graph.position(node.dst), 1)
+        read = self._read(parts[0], command.ids, first.ids, time, "ids")
+        self.reads.append(read)
+        for bank in banks:
+            assert bank is not None
+            self._upload(bank, command, parts, time)
+        self._publish(command, parts)
+
+    def _upload(
+        self, bank: Bank, command: FillBank, parts: tuple[Part, ...], time: Time | None
+    ) -> None:
+        weight = self.schedule.tensor(bank.caches)
+        reader = parts[0] if self._staged(command) else parts[-1]
+        source = self._read(reader, bank.caches, bank.caches, time, "upload")
+        if time is not None:
+            used = self.sequential.used_set(bank.ids, time)
+            source = replace(source, experts=Experts(used, _expert_stride(weight)))
+        self.reads.append(source)
+        event = Event("state", parts[0].command, parts[0].iteration, bank.name)
+        self.writes.append(Write(parts[-1].index, self.slots(bank), event))
+
+    def _publish(self, command: FillBank, parts: tuple[Part, ...]) -> None:
+        """The slot ids or the map: by the host part if in host memory, else by an upload."""
+        for kind, name in (("slots", command.slot_ids), ("map", command.slot_map)):
+            if name is None:
+                continue
+            memory = self.schedule.location(name).memory
+            on_host = memory is not None and self.schedule.graph.memory(memory).host
+            part = parts[0] if on_host else parts[-1]
+            event = Event(kind, parts[0].command, parts[0].iteration)
+            self.writes.append(Write(part.index, region_of(self.schedule, name), event))
+
+    def _callback(self, command: Command, parts: tuple[Part, ...]) -> None:
+        assert isinstance(command, Callback) and command.split is not None
+        part = parts[0]
+        time = callback_time(self.schedule, command, part.command, part.iteration)
+        event = Event("callback", part.command, part.iteration)
+        for name in callback_names(self.schedule, command.reads):
+            self.reads.append(self._read(part, name, name, time, "callback"))
+        for name in callback_names(self.schedule, command.writes):
+            self.writes.append(Write(part.index, region_of(self.schedule, name), event))
+
+    def _set_input(self, command: Command, parts: tuple[Part, ...]) -> None:
+        assert isinstance(command, SetInput)
+        event = Event("input", parts[0].command, parts[0].iteration)
+        self.writes.append(Write(parts[0].index, region_of(self.schedule, command.tensor), event))
+
+    def _get_output(self, command: Command, parts: tuple[Part, ...]) -> None:
+        assert isinstance(command, GetOutput)
+        time = Time(parts[0].iteration, 2, 0, 0)
+        name = command.tensor
+        self.reads.append(self._read(parts[0], name, name, time, "output"))
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def carries(self, write: Write, event: Event | None) -> bool:
+        """Whether a write is of that event, or a copy that can read what carries it."""
+        if event is None:
+            return False
+        if write.source is None:
+            return write.event == event
+        source = write.source
+        if event == INITIAL:
+            usage = self.schedule.location(source.region.tensor.name).usage
+            return usage not in (None, Usage.COMPUTE)
+        return any(
+            self.order.before(other.part, source.part) and self.carries(other, event)
+            for other in self.by_space.get(source.region.space, ())
+            if other.part < source.part
+        )
+
+    def original(self, name: str) -> str:
+        """The base of a tensor, or of the tensor that it is a copy of."""
+        copy = self.schedule.copy_of(name)
+        return self.schedule.base(copy[1] if copy is not None else name).name
+
+    # -- experts and banks ------------------------------------------------------------------
+
+    def slots(self, bank: Bank) -> Region:
+        """The bytes of a bank's slots, the spare excluded."""
+        region = region_of(self.schedule, bank.name)
+        return replace(region, length=Expr.of(bank.slots * _expert_stride(region.tensor)))
+
+    def _experts_of(self, node: Node, weight: Tensor, time: Time) -> Experts:
+        return Experts(self.sequential.used_set(node.src[2], time), _expert_stride(weight))
+
+    def _through_bank(self, read: Read, node: Node, index: int) -> Read:
+        """A read of slots, slot ids or a slot map, as what it means."""
+        name, place = node.src[index], self.order.parts[read.part]
+        bank = bank_of_node(self.schedule, node)
+        if bank is None:
+            return read
+        if node.op == "get_rows":
+            if index != 0:
+                return read
+            fill = self._latest(place, lambda c: c.slot_map == name and bank.name in c.banks)
+            return replace(read, bank=BankUse(bank, "map", fill))
+        if index == 1:
+            return read
+        fill = self._latest(place, lambda c: bank.name in c.banks)
+        if index == 0:
+            slots = self.slots(bank)
+            region = replace(read.region, length=slots.length)
+            return replace(read, region=region, bank=BankUse(bank, "slots", fill))
+        if name == bank.slot_ids:
+            return replace(read, bank=BankUse(bank, "ids", fill))
+        return read
+
+    def _raw_ids_on_bank(self, node: Node) -> bool:
+        bank = self.schedule.graph.find_bank(node.src[0])
+        return bank is not None and bank_of_node(self.schedule, node) is None
+
+    def _latest(
+        self, place: Part, wanted: Callable[[FillBank], bool]
+    ) -> tuple[int, int] | None:
+        assert self.schedule.program is not None
+        found = None
+        for (command, iteration), parts in self.order.by_command.items():
+            if parts[0].index >= place.index:
+                break
+            candidate = self.schedule.program[command]
+            if isinstance(candidate, FillBank) and wanted(candidate):
+                found = (command, iteration)
+        return found
+
+    def _bank_reader(self, command: FillBank) -> Node | None:
+        for node in self.schedule.graph.nodes:
+            bank = bank_of_node(self.schedule, node)
+            if bank is not None and bank.name in command.banks and node.op != "get_rows":
+                return node
+        return None
+
+    def _consumed_in(self, command: CopyExperts, iteration: int) -> int:
+        current, target = command.split, command.for_split
+        if current is None or target is None or target >= current:
+            return iteration
+        return iteration + 1
+
+    def _reader(self, command: CopyExperts) -> Node | None:
+        """The matmul that reads the copied experts: of the split that consumes, if it has one."""
+        schedule = self.schedule
+        nodes = [n for n in schedule.graph.nodes if n.op == "mul_mat_id" and n.src[0] == command.src]
+        split = command.for_split if command.for_split is not None else command.split
+        if split is not None and schedule.splits is not None:
+            span = schedule.splits[split]
+            here = [
+                n for n in nodes if span.start <= schedule.graph.position(n.dst) < span.end
+            ]
+            nodes = here or nodes
+        return nodes[0] if nodes else None
+
+    def _used_set(self, ids: str, node: Node | None, iteration: int) -> str:
+        """The set that ``ids`` names: that of the matmul if it is the same tensor or its copy."""
+        copy = self.schedule.copy_of(ids)
+        original = copy[1] if copy is not None else ids
+        if node is None:
+            return f"{original}@{iteration}"
+        time = Time(iteration, 1, self.schedule.graph.position(node.dst), 1)
+        return self.sequential.used_set(original, time)
+
+
+def _expert_stride(tensor: Tensor) -> int:
+    """Bytes from one expert to the next: the stride of the third dimension."""
+    if len(tensor.shape) < 3:
+        stride: Expr = tensor.extent
+    else:
+        stride = tensor.nb[2]
+    if stride.constant is None:
+        raise NeedsNumbers(tensor.name)
+    if stride.constant <= 0:
+        raise Unsupported(f"the experts of tensor {tensor.name!r} have no bytes")
+    return stride.constant
+
+
+def bank_of_node(schedule: Schedule, node: Node) -> Bank | None:
+    """The bank that a node reads, if it reads it in the way that banks are read.
+
+    ``mul_mat_id`` through ``slot_ids`` or through ``get_rows(slot_map, ids)``, or that
+    ``get_rows`` itself.
+    """
+    graph = schedule.graph
+    if node.op == "mul_mat_id":
+        bank = graph.find_bank(node.src[0])
+        if bank is None:
+            return None
+        if node.src[2] == bank.slot_ids:
+            return bank
+        rows = graph.find_node(schedule.base(node.src[2]).name)
+        if rows is not None and rows.op == "get_rows" and rows.src[0] == bank.slot_map:
+            return bank
+        return None
+    if node.op == "get_rows":
+        for bank in graph.banks:
+            if bank.slot_map is not None and node.src[0] == bank.slot_map:
+                return bank
+    return None

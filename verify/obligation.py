@@ -1,0 +1,401 @@
+"""What must hold, per read and write: the local condition, as terms over one byte.
+
+A read r of a byte gets its due version in every order **iff**
+
+(i)   every other writer of the byte is ordered with r,
+(ii)  some writer of the due version is before r, and
+(iii) each other writer before r is followed by a writer of that version that is before r;
+
+that is: no writer is unordered with r, some writer is before it, and each *latest* writer
+before it (one that no later writer before r covers) wrote the due version.  ``Judge`` asks for a
+byte where this fails, one question per writer, so that each fault names who caused it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..model.schedule import Schedule
+from ..model.symbol import Condition
+from .banks import Banks
+from .encode import Solver
+from .footprint import Footprints, Read, Write
+from .region import Region, rearrange
+from .sequential import INITIAL, Event, Sequential, Time, logical_space, shift_to_logical
+from .term import Bool, Int, Scope, Values, conj, disj, neg, number, quotient, size, used, variable
+
+BYTE = "byte"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The version that a byte should have: an event, and the byte's logical address."""
+
+    event: Event
+    space: str
+    address: Int
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Where a wrong version came from: the read that went wrong (perhaps that of a copy on the
+    way) and the write that did it.
+
+    ``relation``: ``unordered`` (they race), ``stale`` (the write is the latest, and not the
+    due one), ``none`` (nothing was written), ``destroyed`` (bytes that a bank counts on).
+    """
+
+    read: Read
+    write: Write | None
+    relation: str
+    address: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One read that can see a wrong version, at the values that show it.
+
+    ``path``: the copies that carried it, from the reader's to the root's, as part indexes.
+    """
+
+    read: Read
+    root: Root
+    target: Target | None
+    values: Values
+    path: tuple[int, ...]
+
+    @property
+    def due(self) -> Event | None:
+        """The event whose version the reader should have seen."""
+        return self.target.event if self.target is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """An obligation that was not decided, and why."""
+
+    read: Read
+    reason: str
+
+
+class Judge:
+    """Decides the obligations of one regime: one set of commands, one set of order facts."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        sequential: Sequential,
+        footprints: Footprints,
+        solver: Solver,
+        symbols: dict[str, tuple[int, int]],
+        regime: Condition,
+    ) -> None:
+        self.schedule, self.sequential, self.footprints = schedule, sequential, footprints
+        self.order, self.solver, self.symbols = footprints.order, solver, symbols
+        self.banks = Banks(schedule, footprints)
+        self.obligations = 0
+        scope = Scope(symbols, {})
+        self.regime = scope.condition(regime)
+        facts = self.regime[1:] if isinstance(self.regime, tuple) and self.regime[0] == "and" else (
+            (self.regime,) if isinstance(self.regime, tuple) else ()
+        )
+        self.facts = frozenset(facts)
+
+    # -- one read -----------------------------------------------------------------------------
+
+    def judge(self, read: Read) -> Iterator[Fault | Undecided]:
+        """Every way in which this read can see a wrong version."""
+        if read.time is None:
+            return
+        if self._inexact(read):
+            self.obligations += 1
+            if not self._like_sequence(read, read.time):
+                yield Undecided(read, "where a view lies in its base is not known")
+            return
+        scope = self._scope(read.region)
+        byte = variable(BYTE)
+        address = size(read.region.start) + byte
+        domain = conj([self.regime, *self._domain(read, byte, address, scope)])
+        if domain is False:
+            return
+        for condition, target in self._targets(read, byte, scope):
+            base = conj([domain, condition])
+            for write, relation, wrong in self._wrongs(read, address, target, scope):
+                self.obligations += 1
+                yield from self._ask(read, write, relation, conj([base, wrong]), target, scope)
+        for write, relation, wrong in self.banks.broken(read, scope):
+            self.obligations += 1
+            yield from self._ask(read, write, relation, conj([domain, wrong]), None, scope)
+
+    def _scope(self, region: Region) -> Scope:
+        _, high = region.extent.bounds(self.symbols)
+        inside = {("le", variable(BYTE) + 1 - size(region.extent))}
+        return Scope(self.symbols, {BYTE: (0, max(high - 1, 0))}, self.facts | inside)
+
+    def _domain(self, read: Read, byte: Int, address: Int, scope: Scope) -> list[Bool]:
+        # The extent is a fact of the scope (it folds), so it is stated here without it.
+        bare = Scope(scope.symbols, scope.variables, self.facts)
+        parts = [read.region.contains(address, bare)]
+        if read.experts is not None:
+            parts.append(used(read.experts.set_id, quotient(byte, read.experts.stride)))
+        return parts
+
+    def _targets(
+        self, read: Read, byte: Int, scope: Scope
+    ) -> Iterator[tuple[Bool, Target | None]]:
+        assert read.time is not None
+        if read.bank is not None:
+            yield True, self._bank_target(read, byte)
+            return
+        logical = self.sequential.region(read.due.name)
+        address = size(logical.start) + rearrange(byte, read.region.tensor, logical.tensor)
+        for due in self.sequential.due(logical.space, address, read.time, scope):
+            if due.condition is False:
+                continue
+            target = Target(due.event, logical.space, address) if due.event is not None else None
+            yield due.condition, target
+
+    def _bank_target(self, read: Read, byte: Int) -> Target | None:
+        assert read.bank is not None
+        if read.bank.fill is None:
+            return None
+        command, iteration = read.bank.fill
+        bank = read.bank.bank
+        kind = {"slots": "state", "ids": "slots", "map": "map"}[read.bank.what]
+        name = {"slots": bank.name, "ids": bank.slot_ids, "map": bank.slot_map}[read.bank.what]
+        assert name is not None
+        event = Event(kind, command, iteration, bank.name if kind == "state" else "")
+        region = self.sequential.region(name)
+        address = size(region.start) + rearrange(byte, read.region.tensor, region.tensor)
+        return Target(event, region.space, address)
+
+    def _ask(
+        self,
+        read: Read,
+        write: Write | None,
+        relation: str,
+        term: Bool,
+        target: Target | None,
+        scope: Scope,
+    ) -> Iterator[Fault | Undecided]:
+        answer = self.solver.model(term, scope.symbols, scope.variables)
+        if answer.found is None:
+            yield Undecided(read, f"the solver gave up: {answer.reason}")
+        elif answer.found:
+            assert answer.values is not None
+            values = answer.values
+            start = values.int(size(read.region.start))
+            address = start + values.variables[BYTE]
+            for root, path in self._roots(read, write, relation, address, target, values):
+                yield Fault(read, root, target, values, path)
+
+    # -- the local condition ------------------------------------------------------------------
+
+    def _writers(self, read: Read) -> list[Write]:
+        """Writes that may touch the read's bytes, other than the reader's own, in issue order."""
+        low, high = read.region.bounds(self.symbols)
+        found = []
+        for write in self.footprints.by_space.get(read.region.space, ()):
+            if write.part == read.part:
+                continue
+            first, end = write.region.bounds(self.symbols)
+            if first < high and low < end:
+                found.append(write)
+        return found
+
+    def _wrongs(
+        self, read: Read, address: Int, target: Target | None, scope: Scope
+    ) -> Iterator[tuple[Write | None, str, Bool]]:
+        """``(write, relation, where)``: each write that can make the read wrong."""
+        if target is None:  # the sequential run itself reads nothing there
+            yield None, "none", True
+            return
+        before: list[tuple[Write, Bool]] = []
+        raced: list[Bool] = []  # bytes that are wrong already: each fault is told once
+        for write in self._writers(read):
+            here = self.covers(write, address, scope)
+            if here is False or self.order.before(read.part, write.part):
+                continue
+            if self.banks.alien(write, read, target.event):
+                wrong = here
+                yield write, "destroyed", wrong
+            elif not self.order.before(write.part, read.part):
+                if self.banks.told_by_serving(write, target.event):
+                    continue
+                wrong = conj([here, self.banks.clash(write, target.event, scope)])
+                yield write, "unordered", wrong
+            else:
+                before.append((write, here))
+                continue
+            raced.append(neg(wrong))
+        for write, here in before:
+            latest = self._latest(write, here, before)
+            if latest is not False:
+                good = self._writes(write, address, target, scope)
+                yield write, "stale", conj([*raced, latest, neg(good)])
+        empty = conj([*raced, *(neg(here) for _, here in before)])
+        if self.initial(read.region.space) and target.event == INITIAL:
+            empty = conj([empty, neg(self._is_at(address, read.region.space, target, scope))])
+        yield None, "none", empty
+
+    def _latest(self, write: Write, here: Bool, found: list[tuple[Write, Bool]]) -> Bool:
+        later = (
+            neg(other) for w, other in found if self.order.before(write.part, w.part)
+        )
+        return conj([here, *later])
+
+    def _sees(self, read: Read, address: Int, target: Target, scope: Scope) -> Bool:
+        """Whether the read of a copy gets the target's version at that byte in every order."""
+        return conj(
+            neg(wrong) for _, _, wrong in self._wrongs(read, address, target, scope)
+        )
+
+    def _writes(self, write: Write, address: Int, target: Target, scope: Scope) -> Bool:
+        """Whether the write gives that byte the target's version."""
+        if write.source is not None:
+            inside = address - size(write.region.start)
+            source = write.source.region
+            moved = rearrange(inside, write.region.tensor, source.tensor)
+            return self._sees(write.source, size(source.start) + moved, target, scope)
+        if write.event is None:
+            return False
+        if write.event.kind == "state" and target.event.kind == "state":
+            if write.event == target.event:
+                return True
+            return neg(self.banks.clash(write, target.event, scope))
+        if write.event != target.event:
+            return False
+        base = self.schedule.base(write.region.tensor.name).name
+        if logical_space(self.schedule, base) != target.space:
+            return False
+        own = address - size(shift_to_logical(self.schedule, base))
+        return scope.eq(own, target.address)
+
+    def covers(self, write: Write, address: Int, scope: Scope) -> Bool:
+        """Whether the write touches that byte of its space."""
+        here = write.region.contains(address, scope)
+        if write.experts is None or here is False:
+            return here
+        inside = address - size(write.region.start)
+        expert = quotient(inside, write.experts.stride)
+        moved = [used(write.experts.set_id, expert)]
+        if write.experts.padding:
+            rest = inside - expert * write.experts.stride
+            moved.append(
+                conj([
+                    scope.le(number(1), expert),
+                    used(write.experts.set_id, expert - 1),
+                    scope.lt(rest, number(write.experts.padding)),
+                ])
+            )
+        return conj([here, disj(moved)])
+
+    def initial(self, space: str) -> bool:
+        """Whether bytes of a space have a version before anything runs."""
+        if space.startswith("own:"):
+            return False
+        return self.schedule.graph.buffer(space).usage != "compute"
+
+    def _is_at(self, address: Int, space: str, target: Target, scope: Scope) -> Bool:
+        return scope.eq(address, target.address) if space == target.space else False
+
+    # -- which write it was -------------------------------------------------------------------
+
+    def _roots(
+        self,
+        read: Read,
+        write: Write | None,
+        relation: str,
+        address: int,
+        target: Target | None,
+        values: Values,
+    ) -> list[tuple[Root, tuple[int, ...]]]:
+        """Follow copies from a wrong read to the reads and writes that made it wrong."""
+        if write is None or relation != "stale" or write.source is None or target is None:
+            return [(Root(read, write, relation, address), ())]
+        meant = self.footprints.original(write.source.region.tensor.name)
+        if logical_space(self.schedule, meant) != target.space:
+            return [(Root(read, write, relation, address), ())]  # a copy of something else
+        scope = Scope({n: (v, v) for n, v in values.symbols.items()}, {})
+        fixed = Target(target.event, target.space, number(values.int(target.address)))
+        start = values.int(size(write.region.start))
+        source = write.source.region
+        moved = rearrange(number(address - start), write.region.tensor, source.tensor)
+        inner = values.int(size(source.start) + moved)
+        found = []
+        for cause, how, wrong in self._wrongs(write.source, number(inner), fixed, scope):
+            if not values.bool(wrong):
+                continue
+            for root, path in self._roots(write.source, cause, how, inner, fixed, values):
+                found.append((root, (write.part, *path)))
+        return found or [(Root(read, write, relation, address), ())]
+
+    # -- views whose place in the base is not known ----------------------------------------------
+
+    def _inexact(self, read: Read) -> bool:
+        if not read.region.exact or (read.due.about and read.bank is None):
+            return True
+        if any(not write.region.exact for write in self._writers(read)):
+            return True
+        logical = self.sequential.region(read.due.name)
+        entries = self.sequential.entries.get(logical.space, ())
+        return any(
+            not e.region.exact and _overlap(e.region, logical, self.symbols) for e in entries
+        )
+
+    def _like_sequence(self, read: Read, time: Time) -> bool:
+        """Whether all that may touch these bytes is ordered as in the sequential run.
+
+        Then the bytes have their due versions whichever bytes the views are.
+        """
+        writers = self._writers(read)
+        if len(writers) >= 1 and all(w.source is not None for w in writers):
+            return self._copied_like_sequence(read, writers, time)
+        base = self.schedule.base(read.region.tensor.name).name
+        times = {e.event: e.time for e in self.sequential.entries.get(
+            logical_space(self.schedule, base), ())}
+        earlier: list[tuple[Time, Write]] = []
+        for write in writers:
+            owner = self.schedule.base(write.region.tensor.name).name
+            if write.event not in times or owner != base:
+                return False
+            if times[write.event] < time:
+                earlier.append((times[write.event], write))
+                if not self.order.before(write.part, read.part):
+                    return False
+            elif not self.order.before(read.part, write.part):
+                return False
+        earlier.sort(key=lambda pair: pair[0])
+        steps = zip(earlier, earlier[1:], strict=False)
+        if not all(self.order.before(a.part, b.part) for (_, a), (_, b) in steps):
+            return False
+        done = {write.event for _, write in earlier}
+        logical = self.sequential.region(base)
+        due = self.sequential.writers(logical.space, time)
+        return all(e in done for e, r in due if _overlap(r, logical, self.symbols))
+
+    def _copied_like_sequence(self, read: Read, writers: list[Write], time: Time) -> bool:
+        """The same for bytes that only whole copies write: the last one carries them."""
+        before = []
+        for write in writers:
+            if self.order.before(write.part, read.part):
+                before.append(write)
+            elif not self.order.before(read.part, write.part):
+                return False
+        last = [
+            w for w in before
+            if all(o is w or self.order.before(o.part, w.part) for o in before)
+        ]
+        if len(last) != 1 or last[0].experts is not None or last[0].source is None:
+            return False
+        source = last[0].source
+        if self.schedule.base(source.due.name) != self.schedule.base(read.due.name):
+            return False
+        return self._like_sequence(source, time)
+
+
+def _overlap(a: Region, b: Region, symbols: dict[str, tuple[int, int]]) -> bool:
+    low, high = a.bounds(symbols)
+    first, end = b.bounds(symbols)
+    return low < end and first < high

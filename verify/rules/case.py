@@ -1,0 +1,183 @@
+"""A fault with the questions that rules ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...model.command import Callback, Command, Copy, CopyExperts, FillBank, Prefetch, SetInput
+from ...model.device import Usage
+from ...model.schedule import Schedule
+from ..footprint import Footprints, Read, Write
+from ..obligation import Fault
+from ..sequential import Event, Time, logical_space
+
+#: a rule's test of a fault
+Test = Callable[["Case"], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One fault in its schedule.  *Root*: the read and write that it comes from; *reader*: the
+    compute, callback, host read or output that sees it."""
+
+    schedule: Schedule
+    footprints: Footprints
+    fault: Fault
+
+    # -- commands -------------------------------------------------------------------------------
+
+    def command(self, part: int) -> Command:
+        assert self.schedule.program is not None
+        return self.schedule.program[self.footprints.order.parts[part].command]
+
+    @property
+    def root_read(self) -> Read:
+        return self.fault.root.read
+
+    @property
+    def root_command(self) -> Command:
+        return self.command(self.root_read.part)
+
+    @property
+    def write(self) -> Write | None:
+        return self.fault.root.write
+
+    @property
+    def writer(self) -> Command | None:
+        return self.command(self.write.part) if self.write is not None else None
+
+    @property
+    def relation(self) -> str:
+        return self.fault.root.relation
+
+    # -- order and time ---------------------------------------------------------------------------
+
+    def before(self, a: int, b: int) -> bool:
+        return self.footprints.order.before(a, b)
+
+    @property
+    def due_writes(self) -> list[Write]:
+        """The writes of the due version's own event."""
+        due = self.fault.due
+        return [w for w in self.footprints.writes if due is not None and w.event == due]
+
+    @property
+    def due_before_root(self) -> bool:
+        return any(self.before(w.part, self.root_read.part) for w in self.due_writes)
+
+    def event_time(self, event: Event) -> Time | None:
+        for entries in self.footprints.sequential.entries.values():
+            for entry in entries:
+                if entry.event == event:
+                    return entry.time
+        return None
+
+    @property
+    def writes_later_version(self) -> bool:
+        """Whether the write's version comes after the read in the sequential run."""
+        if self.write is None or self.write.event is None or self.fault.read.time is None:
+            return False
+        time = self.event_time(self.write.event)
+        return time is not None and time >= self.fault.read.time
+
+    @property
+    def writes_due(self) -> bool:
+        return self.write is not None and self.write.event == self.fault.due
+
+    @property
+    def overwrote_due(self) -> bool:
+        """Whether the due version was in the bytes before the write."""
+        write, due = self.write, self.fault.due
+        if write is None:
+            return False
+        return not self.footprints.carries(write, due) and any(
+            self.before(other.part, write.part) and self.footprints.carries(other, due)
+            for other in self.footprints.by_space.get(self.root_read.region.space, ())
+        )
+
+    # -- places -----------------------------------------------------------------------------------
+
+    def base(self, tensor: str) -> str:
+        return self.schedule.base(tensor).name
+
+    @property
+    def read_base(self) -> str:
+        return self.base(self.root_read.region.tensor.name)
+
+    @property
+    def written_base(self) -> str | None:
+        return self.base(self.write.region.tensor.name) if self.write is not None else None
+
+    @property
+    def foreign_write(self) -> bool:
+        """Whether the write is to another tensor that lies on the same bytes."""
+        return self.written_base is not None and self.written_base != self.read_base
+
+    @property
+    def computed_source(self) -> bool:
+        """Whether the root reads a compute tensor that is no user input."""
+        base = self.schedule.base(self.root_read.region.tensor.name)
+        usage = self.schedule.location(base.name).usage
+        return usage in (None, Usage.COMPUTE) and not base.input
+
+    @property
+    def prefetched(self) -> bool:
+        return isinstance(self.root_command, Prefetch)
+
+    @property
+    def writer_is_user_code(self) -> bool:
+        return isinstance(self.writer, Callback | FillBank | SetInput)
+
+    def rewrites_before_use(self) -> bool:
+        """Whether some command writes the root's bytes after its read could have started and
+        before the reader is done."""
+        root, reader = self.root_read, self.fault.read
+        symbols = self.schedule.graph.ranges
+        low, high = root.region.bounds(symbols)
+        for write in self.footprints.by_space.get(root.region.space, ()):
+            first, end = write.region.bounds(symbols)
+            after = not self.before(write.part, root.part)
+            used = not self.before(reader.part, write.part)
+            if first < high and low < end and after and used and write.part != root.part:
+                return True
+        return False
+
+    # -- banks and experts --------------------------------------------------------------------------
+
+    @property
+    def reads_bank(self) -> bool:
+        return self.fault.read.bank is not None
+
+    @property
+    def other_fill(self) -> bool:
+        """Whether the write is the upload of a fill other than the one that serves the reader."""
+        bank, write = self.fault.read.bank, self.write
+        if bank is None or write is None or write.event is None or write.event.kind != "state":
+            return False
+        return (write.event.index, write.event.iteration) != bank.fill
+
+    def selective_copies(self) -> list[CopyExperts]:
+        """Selective copies into the bytes that the root reads, issued before it."""
+        found = []
+        for write in self.footprints.by_space.get(self.root_read.region.space, ()):
+            command = self.command(write.part)
+            if isinstance(command, CopyExperts) and write.part < self.root_read.part:
+                found.append(command)
+        return found
+
+    def logical(self, tensor: str) -> str:
+        return logical_space(self.schedule, tensor)
+
+    @property
+    def carried_by_prefetch(self) -> bool:
+        """Whether the root reads bytes that a prefetch fills for it."""
+        for write in self.footprints.by_space.get(self.root_read.region.space, ()):
+            command = self.command(write.part)
+            if isinstance(command, Prefetch) and self.base(command.dst) == self.read_base:
+                return True
+        return False
+
+    @property
+    def is_copy(self) -> bool:
+        return isinstance(self.root_command, Copy | CopyExperts)

@@ -1,0 +1,34 @@
+"""CE: a selective copy brings the experts that its reader will use."""
+
+from __future__ import annotations
+
+from ...model.command import CopyExperts
+from .case import Case, Test
+
+
+# ∀ matmul m reading W through copies C:  used(ids(m)) ⊆ ∪ used(ids(c)), c ∈ C
+def ce001(case: Case) -> bool:
+    if case.fault.read.role == "ids":
+        return _other_tensor(case)
+    missed = case.relation == "none" or (
+        case.relation == "stale" and not isinstance(case.writer, CopyExperts)
+    )
+    return case.root_read.experts is not None and missed and bool(case.selective_copies())
+
+
+def _other_tensor(case: Case) -> bool:
+    """Whether the host read chooses by another ids tensor than the matmul's."""
+    command = case.command(case.fault.read.part)
+    if not isinstance(command, CopyExperts) or command.ids is None:
+        return False
+    copy = case.schedule.copy_of(command.ids)
+    named = copy[1] if copy is not None else command.ids
+    return case.base(named) != case.base(case.fault.read.due.name)
+
+
+# ∀ host read h of ids for matmul m:  version(h) = version that m reads
+def ce002(case: Case) -> bool:
+    return case.fault.read.role == "ids"
+
+
+TESTS: dict[str, Test] = {"CE001": ce001, "CE002": ce002}

@@ -1,0 +1,41 @@
+"""OR: each read sees the version that the sequential run reads there."""
+
+from __future__ import annotations
+
+from .case import Case, Test
+
+
+# ∀ read r, write w of one byte:  r → w  ∨  w → r
+def or001(case: Case) -> bool:
+    return case.relation in ("unordered", "destroyed") and case.write is not None
+
+
+# the latest write before r has the due version
+def or002(case: Case) -> bool:
+    if case.relation == "stale":
+        return not or004(case)
+    if case.relation == "none":
+        return not or003(case)
+    return case.relation in ("outdated", "skipped")
+
+
+# some write is before r
+def or003(case: Case) -> bool:
+    if case.relation != "none":
+        return False
+    space = case.root_read.region.space
+    started = not space.startswith("own:") and (
+        case.schedule.graph.buffer(space).usage != "compute"
+    )
+    return not started or case.fault.due is None
+
+
+# ∀ read r of version v, write w of a later one:  r → w
+def or004(case: Case) -> bool:
+    if case.write is None or case.relation not in ("unordered", "stale", "destroyed"):
+        return False
+    late = case.writes_later_version or case.overwrote_due
+    return late or (case.foreign_write and not case.writes_due)
+
+
+TESTS: dict[str, Test] = {"OR001": or001, "OR002": or002, "OR003": or003, "OR004": or004}

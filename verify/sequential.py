@@ -1,0 +1,209 @@
+"""The sequential run: which version each byte has when it is read.
+
+In it every base tensor in a compute buffer has bytes of its own; only what is placed in
+``weights`` and ``any`` buffers shares bytes there, by address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..model.command import Callback, SetInput
+from ..model.device import Usage
+from ..model.graph import Node
+from ..model.ops import OPS
+from ..model.schedule import Schedule
+from ..model.symbol import Expr
+from .region import Region, region_of
+from .term import Bool, Int, Scope, conj, neg
+
+
+class Time(NamedTuple):
+    """A moment of the sequential run.
+
+    ``phase``: 0 inputs, 1 nodes, 2 outputs.  ``step``: 0 for the callbacks before a node, 1 for
+    the node.
+    """
+
+    iteration: int
+    phase: int
+    position: int
+    step: int
+    issue: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What gives bytes a version.
+
+    ``kind``: ``node`` (``index``: position), ``input`` and ``callback`` (command),
+    ``slots``, ``map`` and ``state`` (the fill's command; ``name``: the bank), ``initial``.
+    """
+
+    kind: str
+    index: int = 0
+    iteration: int = 0
+    name: str = ""
+
+
+INITIAL = Event("initial")
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Where ``condition`` holds, the byte has the version of ``event`` (``None``: none)."""
+
+    condition: Bool
+    event: Event | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    time: Time
+    event: Event
+    region: Region
+
+
+def logical_space(schedule: Schedule, name: str) -> str:
+    """The space in which the sequential run keeps a tensor: its base, or its shared buffer."""
+    place = schedule.location(schedule.base(name).name)
+    if place.usage in (Usage.WEIGHTS, Usage.ANY):
+        return place.space
+    return f"base:{schedule.base(name).name}"
+
+
+@dataclass(slots=True)
+class Sequential:
+    """Who wrote what, pass after pass.  Addresses are those of the placement, relative to the
+    base's first byte where the base has bytes of its own."""
+
+    schedule: Schedule
+    exists: Callable[[int, int], bool]
+    node_exists: Callable[[Node, int], bool]
+    entries: dict[str, list[_Entry]] = field(default_factory=dict)
+    _sets: dict[tuple[str, Time], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        schedule = self.schedule
+        assert schedule.program is not None
+        for iteration in range(schedule.repeat):
+            last_input: dict[str, int] = {}
+            for index, command in enumerate(schedule.program):
+                if not self.exists(index, iteration):
+                    continue
+                if isinstance(command, SetInput):
+                    last_input[command.tensor] = index
+                elif isinstance(command, Callback):
+                    time = callback_time(schedule, command, index, iteration)
+                    for name in callback_names(schedule, command.writes):
+                        self._add(name, time, Event("callback", index, iteration))
+            for name, index in last_input.items():
+                time = Time(iteration, 0, 0, 0, index)
+                self._add(name, time, Event("input", index, iteration))
+            for position, node in enumerate(schedule.graph.nodes):
+                if OPS[node.op].view or not self.node_exists(node, iteration):
+                    continue
+                time = Time(iteration, 1, position, 1)
+                for name in node.writes if node.writes is not None else (node.dst,):
+                    self._add(name, time, Event("node", position, iteration))
+        for found in self.entries.values():
+            found.sort(key=lambda entry: entry.time)
+
+    def _add(self, name: str, time: Time, event: Event) -> None:
+        space = logical_space(self.schedule, name)
+        self.entries.setdefault(space, []).append(_Entry(time, event, self.region(name)))
+
+    def region(self, name: str) -> Region:
+        """A tensor's bytes in its logical space."""
+        region = region_of(self.schedule, name)
+        space = logical_space(self.schedule, name)
+        if space.startswith("base:"):
+            origin = self.schedule.location(self.schedule.base(name).name).offset
+            return Region(space, region.start - origin, region.tensor, exact=region.exact)
+        return Region(space, region.start, region.tensor, exact=region.exact)
+
+    def writers(self, space: str, before: Time) -> list[tuple[Event, Region]]:
+        """Events that wrote in that space before a moment, latest first."""
+        found = self.entries.get(space, [])
+        return [(e.event, e.region) for e in reversed(found) if e.time < before]
+
+    def later(self, space: str, after: Time) -> list[tuple[Event, Region]]:
+        """Events that write in that space at or after a moment."""
+        return [(e.event, e.region) for e in self.entries.get(space, []) if e.time >= after]
+
+    def due(self, space: str, address: Int, time: Time, scope: Scope) -> list[Due]:
+        """The version of a byte when it is read at ``time``: cases that exclude each other."""
+        cases: list[Due] = []
+        rest: list[Bool] = []
+        for event, region in self.writers(space, time):
+            here = region.contains(address, scope)
+            if here is False:
+                continue
+            condition = conj([*rest, here])
+            if condition is not False:
+                cases.append(Due(condition, event))
+            if here is True:
+                return cases
+            rest.append(neg(here))
+        start = None if space.startswith("base:") else INITIAL
+        cases.append(Due(conj(rest), start))
+        return cases
+
+    def used_set(self, ids: str, time: Time) -> str:
+        """A name for ``used(ids)`` as of a moment: equal names are equal sets.
+
+        It lists the events that wrote the ids last, so that two readers of one version share
+        it and readers of different versions do not.
+        """
+        key = (ids, time)
+        if key not in self._sets:
+            space = logical_space(self.schedule, ids)
+            region = self.region(ids)
+            symbols = self.schedule.graph.ranges
+            low, high = region.bounds(symbols)
+            last = []
+            for event, written in self.writers(space, time):
+                first, end = written.bounds(symbols)
+                if first < high and low < end:
+                    last.append(f"{event.kind}{event.index}.{event.iteration}")
+                    if covers(written, region):
+                        break
+            self._sets[key] = f"{ids}[{','.join(last) or 'start'}]"
+        return self._sets[key]
+
+
+def covers(outer: Region, inner: Region) -> bool:
+    """Whether one region plainly has all bytes of another (equal start and extent)."""
+    return outer.start == inner.start and outer.contiguous and outer.extent == inner.extent
+
+
+def shift_to_logical(schedule: Schedule, base: str) -> Expr:
+    """What to take from an address in a base's placement to get its logical address."""
+    if logical_space(schedule, base).startswith("base:"):
+        return schedule.location(base).offset
+    return Expr.of(0)
+
+
+def callback_time(schedule: Schedule, command: Callback, index: int, iteration: int) -> Time:
+    """In the sequential run a split's callbacks run just before its first node."""
+    assert command.split is not None
+    start = schedule.splits[command.split].start if schedule.splits is not None else 0
+    return Time(iteration, 1, start, 0, index)
+
+
+def callback_names(schedule: Schedule, names: tuple[str, ...] | None) -> Iterator[str]:
+    """The tensors of a callback's footprint; ``usage:NAME`` is every base tensor of that usage
+    except banks, and no declaration is all of them."""
+    wanted = names if names is not None else tuple(f"usage:{usage}" for usage in Usage)
+    for name in wanted:
+        kind, _, usage = name.partition(":")
+        if kind != "usage":
+            yield name
+            continue
+        for tensor in schedule.graph.tensors:
+            if tensor.view_of is not None or schedule.graph.find_bank(tensor.name) is not None:
+                continue
+            if (schedule.location(tensor.name).usage or Usage.COMPUTE) == usage:
+                yield tensor.name

@@ -1,0 +1,238 @@
+"""Fault → counterexample: an interleaving, values and bank contents that show it when run."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from ..model.command import CopyExperts, FillBank
+from ..model.counterexample import Counterexample, Party, Step
+from ..model.describe import command_text
+from ..model.schedule import Schedule
+from ..model.tensor import Tensor
+from .banks import Banks
+from .footprint import Read, Write
+from .obligation import BYTE, Fault, Judge, Root
+from .order import Order
+from .sequential import Event
+from .trial import Trial
+
+#: ``(part, is_end)``
+Point = tuple[int, bool]
+
+
+def interleaving(order: Order, extra: Iterable[tuple[Point, Point]] = ()) -> tuple[Step, ...]:
+    """All parts' starts and ends in one legal sequence, close to issue order.
+
+    ``extra``: further pairs "this point before that one".  Raises if they cannot hold.
+    """
+    after: dict[Point, list[Point]] = {}
+    waiting: dict[Point, int] = {}
+
+    def edge(first: Point, second: Point) -> None:
+        after.setdefault(first, []).append(second)
+        waiting[second] = waiting.get(second, 0) + 1
+
+    for part in order.parts:
+        waiting.setdefault((part.index, False), 0)
+        edge((part.index, False), (part.index, True))
+        for earlier in set(order.edges[part.index]):
+            edge((earlier, True), (part.index, False))
+    for first, second in extra:
+        edge(first, second)
+    ready = [point for point, count in waiting.items() if count == 0]
+    heapq.heapify(ready)
+    steps = []
+    while ready:
+        index, is_end = heapq.heappop(ready)
+        part = order.parts[index]
+        phase = "end" if is_end else "start"
+        steps.append(Step(part.command, part.iteration, part.name, phase))  # type: ignore[arg-type]
+        for point in after.get((index, is_end), ()):
+            waiting[point] -= 1
+            if waiting[point] == 0:
+                heapq.heappush(ready, point)
+    if len(steps) != 2 * len(order.parts):
+        raise ValueError("the wanted sequence contradicts the order of the commands")
+    return tuple(steps)
+
+
+def counterexample(schedule: Schedule, judge: Judge, fault: Fault) -> Counterexample:
+    """The fault as one execution."""
+    maker = _Witness(schedule, judge, fault)
+    return Counterexample(
+        symbols=tuple(sorted(fault.values.symbols.items())),
+        reader=maker.party(fault.root.read.part, fault.root.read),
+        writer=maker.writer(),
+        due=maker.due(),
+        missing=maker.missing(),
+        order=maker.sequence(),
+        integers=maker.integers(),
+        banks=maker.bank_contents(),
+    )
+
+
+class _Witness:
+    def __init__(self, schedule: Schedule, judge: Judge, fault: Fault) -> None:
+        self.schedule, self.judge, self.fault = schedule, judge, fault
+        self.footprints, self.order = judge.footprints, judge.footprints.order
+
+    @property
+    def root(self) -> Root:
+        return self.fault.root
+
+    # -- who ------------------------------------------------------------------------------------
+
+    def text(self, part: int) -> str:
+        assert self.schedule.program is not None
+        place = self.order.parts[part]
+        command = self.schedule.program[place.command]
+        words = command_text(command)
+        if place.name == "read" and isinstance(command, FillBank | CopyExperts):
+            words += " (host part)"
+        return f"{words} [command {place.command}, pass {place.iteration}, {place.queue}]"
+
+    def party(self, part: int, access: Read | Write) -> Party:
+        place, region = self.order.parts[part], access.region
+        symbols = self.fault.values.symbols
+        start = region.start.value(symbols)
+        span = (start, start + region.extent.value(symbols))
+        return Party(
+            place.command, place.iteration, place.name, self.text(part),
+            region.tensor.name, region.space, span,
+        )  # fmt: skip
+
+    def writer(self) -> Party | None:
+        write = self.root.write
+        return self.party(write.part, write) if write is not None else None
+
+    def due(self) -> str:
+        return event_text(self.schedule, self.fault.due)
+
+    def missing(self) -> str:
+        """The edge that would repair it, in one line."""
+        read, write = self.text(self.root.read.part), self.root.write
+        if self.root.relation == "overflow":
+            return "the guard of the bank does not bound the used experts by its slots"
+        if write is None:
+            carriers = [w for w in self.footprints.writes if w.event == self.fault.due]
+            if carriers:
+                return f"{self.text(carriers[0].part)} must end before {read} starts"
+            return f"nothing writes the bytes before {read} starts"
+        other = self.text(write.part)
+        if self.root.relation == "unordered" and self._brings_due(write):
+            return f"{other} must end before {read} starts; nothing orders them"
+        if self.root.relation in ("unordered", "destroyed"):
+            return f"{read} must end before {other} starts; nothing orders them"
+        if self.root.relation == "outdated":
+            return f"{other} makes the copies in the slots stale; no fill brings them again"
+        if self.root.relation == "skipped":
+            return f"{other} claims experts for a bank that it does not fill"
+        return f"{read} sees what {other} wrote; {self.due()} is due"
+
+    def _brings_due(self, write: Write) -> bool:
+        """Whether the write is, or copies, the version that is due."""
+        return self.footprints.carries(write, self.fault.due)
+
+    # -- when -----------------------------------------------------------------------------------
+
+    def sequence(self) -> tuple[Step, ...]:
+        """An interleaving in which the fault shows: a wrong version if one can, else a torn one."""
+        steps = [interleaving(self.order, pairs) for pairs in self._constraints()]
+        if len(steps) == 1 or self.fault.read.bank is not None:
+            return steps[0]
+        trial = Trial(self.judge, self.fault)
+        return min(steps, key=trial.run)  # the first of the best
+
+    def _constraints(self) -> list[list[tuple[Point, Point]]]:
+        """Pairs of points that can make the fault happen, where the order leaves it open."""
+        read, write, before = self.root.read, self.root.write, self.order.before
+        if write is None or before(read.part, write.part):
+            return [[]]
+        late = [((read.part, True), (write.part, False))]
+        rivals = [((o.part, True), (write.part, False)) for o in self._rivals(write)]
+        if before(write.part, read.part):
+            return [rivals]
+        early = [((write.part, True), (read.part, False)), *rivals]
+        torn = [
+            ((write.part, False), (read.part, False)), ((read.part, False), (write.part, True)),
+        ]  # fmt: skip
+        if self._brings_due(write):
+            return [late, early, torn]
+        return [early, late, torn]
+
+    def _rivals(self, write: Write) -> list[Write]:
+        """Other writes of the bytes before the read that the order lets come after ``write``."""
+        read, before = self.root.read, self.order.before
+        return [
+            other
+            for other in self.footprints.by_space.get(read.region.space, ())
+            if other.part not in (write.part, read.part)
+            and before(other.part, read.part)
+            and not before(other.part, write.part)
+            and not before(write.part, other.part)
+        ]
+
+    # -- with what --------------------------------------------------------------------------------
+
+    def _is_about_experts(self) -> bool:
+        reads = (self.fault.read, self.root.read)
+        return any(r.bank is not None or r.experts is not None or r.role == "ids" for r in reads)
+
+    def integers(self) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
+        """Router ids, chosen so that passes and tensors name different experts where they can
+        (for a stale resident copy: the same ones in each pass)."""
+        if not self._is_about_experts():
+            return ()
+        symbols, found, place = self.fault.values.symbols, [], 0
+        tensors = [
+            t
+            for t in self.schedule.graph.tensors
+            if t.input and t.values is not None and t.type.integer
+        ]
+        for iteration in range(self.schedule.repeat):
+            for tensor in tensors:
+                assert tensor.values is not None
+                low, high = tensor.values
+                count = tensor.elements.value(symbols)
+                start = 0 if self.root.relation == "outdated" else place
+                place += count
+                values = [low + (start + i) % (high - low) for i in range(count)]
+                found.append((tensor.name, iteration, self._steered(tensor, values)))
+        return tuple(found)
+
+    def _steered(self, tensor: Tensor, values: list[int]) -> tuple[int, ...]:
+        """Ids that name the expert that goes wrong if they are the reader's, and not otherwise."""
+        experts = self.fault.read.experts
+        if experts is None or not values or tensor.values is None:
+            return tuple(values)
+        wanted = self.fault.values.variables[BYTE] // experts.stride
+        if experts.set_id.startswith(f"{tensor.name}["):
+            return tuple(values) if wanted in values else (wanted, *values[1:])
+        low, high = tensor.values
+        spare = next((e for e in range(low, high) if e not in (wanted, *values)), None)
+        spare = spare if spare is not None else next(e for e in (low, high - 1) if e != wanted)
+        return tuple(spare if value == wanted else value for value in values)
+
+    def bank_contents(self) -> tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]:
+        """Experts that are resident at the start, where the fault needs them to be."""
+        use = self.fault.read.bank
+        if use is None or self.root.relation != "outdated":
+            return ()
+        count = Banks(self.schedule, self.footprints).experts(use.bank)
+        full = tuple((s, use.bank.layer, s) for s in range(min(use.bank.slots, count)))
+        return ((use.bank.group, full),)
+
+
+def event_text(schedule: Schedule, event: Event | None) -> str:
+    """A version in words."""
+    if event is None:
+        return "nothing: the sequential run itself reads bytes that nobody wrote"
+    assert schedule.program is not None
+    if event.kind == "initial":
+        return "what the buffer holds at the start"
+    if event.kind == "node":
+        return f"{schedule.graph.nodes[event.index].dst} of pass {event.iteration}"
+    words = command_text(schedule.program[event.index])
+    kinds = {"slots": "the slot ids of ", "map": "the slot map of ", "state": "the slots after "}
+    return f"{kinds.get(event.kind, '')}{words} of pass {event.iteration}"
