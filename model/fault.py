@@ -6,7 +6,7 @@ import difflib
 import heapq
 import re
 from collections.abc import Iterable
-from os.path import commonprefix
+from os.path import commonpath
 
 #: Keys and indexes from the root of a document to one of its values.
 Path = tuple[str | int, ...]
@@ -90,5 +90,5 @@ _MANY = 200
 def _alike(name: str, other: str) -> int:
     """How many characters two names share at their ends, a device's name left out."""
     name, other = name[name.find("#") + 1 :], other[other.find("#") + 1 :]
-    ends = commonprefix([name, other]), commonprefix([name[::-1], other[::-1]])
+    ends = commonpath([name, other]), commonpath([name[::-1], other[::-1]])
     return len(ends[0]) + len(ends[1])
