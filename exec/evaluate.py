@@ -14,15 +14,25 @@ from ..model.schedule import Schedule
 from .data import UNBOUNDED
 from .functions import Operand, UnsupportedOp, apply, mixed, name_bytes, rows_set
 from .layout import Layout
+from .memory import POISON_BYTE
 from .quant import Bytes, from_array
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """New bytes of one tensor, in logical order.  ``mask``: which were written (``None``: all)."""
+    """New bytes of one tensor, in logical order.
+
+    ``mask``: which were written (``None``: all).  ``undefined``: they are poison.
+    """
 
     raw: Bytes
     mask: NDArray[np.bool_] | None = None
+    undefined: bool = False
+
+
+def undefined(targets: Sequence[Layout]) -> tuple[Written, ...]:
+    """What a node leaves whose ids index nothing: whatever a kernel does, it is not defined."""
+    return tuple(Written(np.full(t.nbytes, POISON_BYTE, np.uint8), None, True) for t in targets)
 
 
 def read_tensors(node: Node) -> tuple[str, ...]:
