@@ -27,7 +27,7 @@ class DType:
 @cache
 def dtypes() -> dict[str, DType]:
     """All ggml types by lower-case name, from the constants of the ``gguf`` package."""
-    constants = _gguf_constants()
+    constants = gguf_constants()
     sizes = constants.GGML_QUANT_SIZES
     table = {}
     for member, (block, block_bytes) in sizes.items():
@@ -42,7 +42,9 @@ def dtype(name: str) -> DType:
     return dtypes()[name.lower()]
 
 
-def _gguf_constants() -> Any:
+@cache
+def gguf_constants() -> Any:
+    """The ``constants`` module of the ``gguf`` package, or the package once it is loaded."""
     # The package's __init__ imports its readers and writers (0.4 s); the constants stand alone.
     if "gguf" in sys.modules:
         return sys.modules["gguf"]
