@@ -278,7 +278,7 @@ def argsort(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
 
 
 def top_k(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
-    """Indices of the ``ne[0]`` largest of each row, largest first (ggml leaves their order open)."""
+    """Indices of the ``ne[0]`` largest of each row, largest first (ggml: in any order)."""
     order = np.argsort(-src[0].array, axis=0, kind="stable")
     return order[: ne[0]].astype(np.int32)
 

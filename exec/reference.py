@@ -209,7 +209,8 @@ def run_reference(
     ``integers``: ``(tensor, pass, values)``, flat and innermost first, in the place of made-up
     inputs; ``inputs``: arrays by (tensor, pass).  ``rounded``: activations are rounded to q8_0
     before they meet q8_0 and q4_0 weights, as ggml's kernels do.  ``UnsupportedOp`` names an op
-    without a reference, ``OutOfRange`` an id that indexes nothing, ``ValueError`` a symbol without a value.
+    without a reference, ``OutOfRange`` an id that indexes nothing, ``ValueError`` a symbol
+    without a value.
     """
     fixed = {(name, pass_): values for name, pass_, values in integers}
     world = World(schedule, symbols, seed, fixed, callbacks or {}, inputs or {}, rounded=rounded)

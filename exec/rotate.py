@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, floor, log, pi
 from typing import TYPE_CHECKING
 
@@ -15,30 +17,51 @@ if TYPE_CHECKING:
     from .functions import Operand, Shape
 
 
-def angles(node: Node, positions: Array, factors: Array | None = None) -> tuple[Array, Array]:
-    """Cosines and sines, float32 ``[n_dims / 2, tokens]`` (``ggml_rope_cache_init``).
+@dataclass(frozen=True, slots=True)
+class Angles:
+    """What the parameters of a ``rope`` node say about its angles (``ggml_rope_cache_init``).
 
-    ``factors``: a divisor per frequency.  As in ggml the angle of pair i is the position times
-    the i-th power of a float32 factor, by repeated multiplication.
+    Pair i of position p turns by ``t · (scale · (1 - ramp[i]) + ramp[i])``, t being p times the
+    i-th power of ``ratio``; cosine and sine are multiplied by ``size``.
     """
-    n_dims = int(node.param("n_dims"))
-    base, scale = float(node.param("freq_base", 1e4)), np.float32(node.param("freq_scale", 1.0))
-    mixing, size = float(node.param("ext_factor", 0.0)), float(node.param("attn_factor", 1.0))
-    ratio = np.float32(base ** (-2.0 / n_dims))
-    theta = np.empty((n_dims // 2, len(positions)), np.float32)
+
+    ratio: np.float32
+    scale: np.float32
+    ramp: Array
+    size: float
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def of(node: Node) -> Angles:
+        n_dims, base = int(node.param("n_dims")), float(node.param("freq_base", 1e4))
+        scale = float(node.param("freq_scale", 1.0))
+        mixing, size = float(node.param("ext_factor", 0.0)), float(node.param("attn_factor", 1.0))
+        ramp = np.zeros(n_dims // 2, np.float32)
+        if mixing:
+            ramp = (_ramp(node, n_dims, base) * mixing).astype(np.float32)
+            size *= 1.0 + 0.1 * log(1.0 / scale)
+        ratio = np.float32(base ** (-2.0 / n_dims))
+        return Angles(ratio, np.float32(scale), ramp, size)
+
+
+def angles(node: Node, positions: Array, factors: Array | None = None) -> tuple[Array, Array]:
+    """Cosines and sines, float32 ``[n_dims / 2, tokens]``.
+
+    ``factors``: a divisor per frequency.  As in ggml the powers are taken by repeated
+    multiplication in float32.
+    """
+    found = Angles.of(node)
+    theta = np.empty((len(found.ramp), len(positions)), np.float32)
     current = positions.astype(np.float32)
-    for i in range(n_dims // 2):
+    for i in range(len(theta)):
         theta[i] = current
-        current = (current * ratio).astype(np.float32)
+        current = (current * found.ratio).astype(np.float32)
     if factors is not None:
         theta = (theta / factors.reshape(-1, 1)).astype(np.float32)
-    turned = scale * theta
-    if mixing:
-        ramp = (_ramp(node, n_dims, base) * mixing).astype(np.float32)[:, None]
-        turned = turned * (1 - ramp) + theta * ramp
-        size *= 1.0 + 0.1 * log(1.0 / float(scale))
-    exact = turned.astype(np.float64)
-    return (np.cos(exact) * size).astype(np.float32), (np.sin(exact) * size).astype(np.float32)
+    ramp = found.ramp[:, None]
+    exact = (found.scale * theta * (1 - ramp) + theta * ramp).astype(np.float64)
+    cos, sin = np.cos(exact) * found.size, np.sin(exact) * found.size
+    return cos.astype(np.float32), sin.astype(np.float32)
 
 
 def _ramp(node: Node, n_dims: int, base: float) -> Array:

@@ -185,16 +185,20 @@ class Machine:
         self.used.clear()
         self.following = {i: later for i, _, later in input_commands(self.schedule, at)}
         for index, command in enumerate(self.schedule.program or ()):
-            if not command.when.holds(at):
+            if not self._exists(command, at):
                 continue
-            if isinstance(command, Compute):
-                node = self.schedule.graph.node(command.node)
-                if not node.when.holds(at):
-                    continue
             try:
                 self._execute(index, command, pass_)
             except Exception as error:
                 raise RunError(index, pass_, describe(command), error) from error
+
+    def _exists(self, command: Command, at: Mapping[str, int]) -> bool:
+        if command.when.parts and not command.when.holds(at):
+            return False
+        if not isinstance(command, Compute):
+            return True
+        when = self.schedule.graph.node(command.node).when
+        return not when.parts or when.holds(at)
 
     def _execute(self, index: int, command: Command, pass_: int) -> None:
         # Closed over the known commands: a new kind must say here what it does.
@@ -205,8 +209,7 @@ class Machine:
         )
         match known:
             case Compute():
-                with self._phase("compute"):
-                    self._compute(index, known)
+                self._compute(index, known)
             case Copy(src=src, dst=dst):
                 with self._phase("copy"):
                     self.traffic.add(src, dst, self.arena.copy(src, dst))
@@ -261,7 +264,9 @@ class Machine:
                 target.assign(result.packed())
         key = choice.op, choice.dtype, choice.kernel is not None
         count, seconds = self.kernels.get(key, (0, 0.0))
-        self.kernels[key] = count + 1, seconds + perf_counter() - start
+        taken = perf_counter() - start
+        self.kernels[key] = count + 1, seconds + taken
+        self.seconds["compute"] = self.seconds.get("compute", 0.0) + taken
 
     def _by_reference(self, name: str, targets: list[Operand], sources: list[Operand]) -> None:
         node = self.schedule.graph.node(name)

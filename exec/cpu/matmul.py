@@ -1,9 +1,9 @@
 """Matrix products, f32, q8_0 and q4_0 weights, for one thread (other threads may run: no GIL).
 
 A q8_0 row is blocks of 34 bytes: a float16 scale and 32 int8; a block of q4_0 has 16 bytes after
-its scale: element j is the low half of byte j less 8, element 16 + j the high half.  As in ggml, the activations are
-quantised to the same form first, so that the inner loop multiplies integers.  The cache of
-compiled code knows only this file: every helper that a kernel here inlines stands in it.
+its scale: element j is the low half of byte j less 8, element 16 + j the high half.  As in ggml,
+the activations are quantised to q8_0 first, so that the inner loop multiplies integers.  The
+cache of compiled code knows only this file: every helper that a kernel inlines stands in it.
 """
 
 from __future__ import annotations
@@ -302,8 +302,8 @@ def _mul_mat_id_blocks(
             at = np.uint64(e * w_nb[2] + row * w_nb[1])
             for k in range(start[e], start[e + 1]):
                 dst[results[k] + row * d[0]] = _row_dot(
-                    kind, w, at, quants, np.uint64(columns[k] * BLOCK), scales, np.uint64(columns[k]),
-                    np.uint64(blocks),
+                    kind, w, at, quants, np.uint64(columns[k] * BLOCK), scales,
+                    np.uint64(columns[k]), np.uint64(blocks),
                 )  # fmt: skip
 
 
@@ -365,7 +365,7 @@ def _quantised(x: Operand) -> tuple[Any, Any]:
 
 
 def mul_mat(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
-    """``dst[r, t] = Σ_k w[k, r] x[k, t]``: w ``[k, r, …]`` f32, q8_0 or q4_0, x ``[k, t, …]`` f32."""
+    """``dst[r, t] = Σ_k w[k, r] x[k, t]``: w ``[k, r, …]`` f32, q8_0, q4_0; x ``[k, t, …]`` f32."""
     w, x = sources[0].with_packed_rows(), sources[1]
     if dst.empty:
         return

@@ -49,6 +49,14 @@ _KERNELS = (
     Row("add", ("f32",), "pointwise"),
     Row("mul", ("f32",), "pointwise"),
     Row("silu", ("f32",), "pointwise"),
+    *(Row(op, ("f32",), "pointwise") for op in ("sub", "div", "sigmoid", "scale", "clamp")),
+    *(Row(op, ("f32",), "pointwise") for op in ("swiglu", "swiglu_oai")),
+    Row("sum_rows", ("f32",), "rows"),
+    Row("argsort", ("i32", "f32"), "rows"),
+    Row("rope", ("f32", "f32", "i32", "f32"), "rotate"),
+    Row("cont", ("f32",), "moves"),
+    Row("concat", ("f32",), "moves"),
+    Row("add_id", ("f32", "f32", "f32", "i32"), "moves"),
     Row("custom", ("*",), "pointwise"),
 )
 
