@@ -21,9 +21,17 @@ from ..model.schedule import Schedule
 from ..model.symbol import Condition
 from .banks import Banks
 from .encode import Solver
-from .footprint import Footprints, Read, Write
+from .footprint import MAY_READ, Footprints, Read, Write
 from .region import Region, rearrange
-from .sequential import INITIAL, Event, Sequential, Time, logical_space, shift_to_logical
+from .sequential import (
+    INITIAL,
+    Event,
+    Sequential,
+    Time,
+    covers,
+    logical_space,
+    shift_to_logical,
+)
 from .term import Bool, Int, Scope, Values, conj, disj, neg, number, quotient, size, used, variable
 
 BYTE = "byte"
@@ -209,8 +217,8 @@ class Judge:
         self, read: Read, address: Int, target: Target | None, scope: Scope
     ) -> Iterator[tuple[Write | None, str, Bool]]:
         """``(write, relation, where)``: each write that can make the read wrong."""
-        if target is None:  # the sequential run itself reads nothing there
-            yield None, "none", True
+        if target is None:  # the sequential run itself reads bytes that nobody wrote
+            yield None, "none", read.role != MAY_READ
             return
         before: list[tuple[Write, Bool]] = []
         raced: list[Bool] = []  # bytes that are wrong already: each fault is told once
@@ -374,6 +382,8 @@ class Judge:
         done = {write.event for _, write in earlier}
         logical = self.sequential.region(base)
         due = self.sequential.writers(logical.space, time)
+        if not self.initial(logical.space) and not any(covers(r, logical) for _, r in due):
+            return False  # bytes of the base may have no version at all
         return all(e in done for e, r in due if _overlap(r, logical, self.symbols))
 
     def _copied_like_sequence(self, read: Read, writers: list[Write], time: Time) -> bool:
