@@ -300,7 +300,7 @@ class Judge:
 
     def initial(self, space: str) -> bool:
         """Whether bytes of a space have a version before anything runs."""
-        if space.startswith("own:"):
+        if space.startswith(("own:", "base:")):
             return False
         return self.schedule.graph.buffer(space).usage != "compute"
 
