@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from typing import IO
@@ -154,7 +155,7 @@ def finding_items(
             yield Text("")
         yield labelled("due", example.due)
         if example.missing:
-            yield labelled("missing", example.missing, "bold")
+            yield labelled("missing", missing_edge(example), "bold")
     if finding.evidence:
         yield Padding(evidence_table(finding.evidence), (0, 0, 0, 3))
     if rule is not None and rule.hint:
@@ -171,6 +172,13 @@ def situation(example: Counterexample) -> Iterator[tuple[str, str]]:
     for group, content in example.banks:
         slots = ", ".join(f"{s}: layer {layer} expert {e}" for s, layer, e in content)
         yield "bank", f"{group} starts with {slots or 'all slots empty'}"
+
+
+def missing_edge(example: Counterexample) -> str:
+    """The missing edge without numbers and queues of commands, which the time line shows."""
+    parties = [party for party in (example.reader, example.writer) if party is not None]
+    keep = r" of pass \1" if any(party.iteration for party in parties) else ""
+    return re.sub(r" \[command \d+, pass (\d+), [^\]]*\]", keep, example.missing)
 
 
 def evidence_table(facts: Sequence[tuple[str, str | int]]) -> Table:
