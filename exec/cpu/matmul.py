@@ -25,6 +25,22 @@ BLOCK_BYTES = 34
 PREFETCH_BYTES = 1024
 
 
+@njit(cache=True, nogil=True)
+def _widen(bits: Any) -> Any:
+    """The float32 of a float16, given as its 16 bits, in plain arithmetic; exact."""
+    magnitude = np.uint32((np.uint32(bits) & np.uint32(0x7FFF)) << np.uint32(13))
+    value = np.float32(magnitude.view(np.float32) * np.float32(2.0**112))
+    if np.uint32(bits) & np.uint32(0x7C00) == np.uint32(0x7C00):  # an infinity or a NaN
+        value = np.uint32(magnitude | np.uint32(0x7F800000)).view(np.float32)
+    return -value if np.uint32(bits) & np.uint32(0x8000) else value
+
+
+def _native_half(context: Any) -> bool:
+    """Whether the machine widens float16 itself (else LLVM calls a function that is not there)."""
+    triple, _, features = context.codegen().magic_tuple()
+    return not triple.startswith(("x86_64", "i686")) or "+f16c" in features
+
+
 @intrinsic
 def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: Any, n: Any) -> Any:
     """Sum over ``n`` blocks of ``w_scale * x_scale * (integers of w · integers of x)``.
@@ -71,12 +87,12 @@ def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: 
                 builder.shuffle_vector(product, undefined, odd),
             )
 
-        def function(name: str, result: Any, arguments: list[Any]) -> Any:
-            kind = ir.FunctionType(result, arguments)
-            return cgutils.get_or_insert_function(builder.module, kind, name)
-
-        fma = function("llvm.fma.v8f32", sums, [sums] * 3)
-        prefetch = function("llvm.prefetch.p0", ir.VoidType(), [i8.as_pointer(), i32, i32, i32])
+        native = _native_half(context)
+        prefetch = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [i8.as_pointer(), i32, i32, i32]),
+            "llvm.prefetch.p0",
+        )
         weights, activations, scales = start(0), start(2), start(4)
         total = cgutils.alloca_once_value(builder, ir.Constant(sums, [0.0] * 8))
         with cgutils.for_range(builder, args[6]) as loop:
@@ -85,12 +101,16 @@ def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: 
             builder.call(
                 prefetch, [builder.gep(block, [size(PREFETCH_BYTES)]), i32(0), i32(3), i32(1)]
             )
-            # The scale is spread before it is widened: a scalar conversion would wait for the
-            # register that holds the running sum.
-            halves = builder.bitcast(splat(load(block, i16)), ir.VectorType(half, 8))
-            scale = builder.fmul(
-                builder.fpext(halves, sums), splat(builder.load(builder.gep(scales, [index])))
-            )
+            if native:
+                # Spread before it is widened: a scalar conversion would wait for the register
+                # that holds the running sum.
+                halves = builder.bitcast(splat(load(block, i16)), ir.VectorType(half, 8))
+                scale = builder.fpext(halves, sums)
+            else:
+                widen = types.float32(types.uint16)
+                bits = [load(block, i16)]
+                scale = splat(context.compile_internal(builder, _widen.py_func, widen, bits))
+            scale = builder.fmul(scale, splat(builder.load(builder.gep(scales, [index]))))
             column = builder.mul(index, size(BLOCK))
             dots = [
                 pairs(
@@ -103,7 +123,8 @@ def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: 
                 for part in (0, 16)
             ]
             value = builder.sitofp(builder.add(*dots), sums)
-            builder.store(builder.call(fma, [value, scale, builder.load(total)]), total)
+            term = builder.fmul(value, scale, flags=("contract",))
+            builder.store(builder.fadd(builder.load(total), term, flags=("contract",)), total)
         lanes = builder.load(total)
         for half_of in (4, 2, 1):
             low, high = (
@@ -120,14 +141,17 @@ def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: 
     return signature, generate
 
 
-@intrinsic
-def _round_to_half(typing: Any, value: Any) -> Any:
-    """A float32 rounded to the nearest float16 (ties to even), as float32 again."""
-
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.fpext(builder.fptrunc(args[0], ir.HalfType()), ir.FloatType())
-
-    return types.float32(types.float32), generate
+@njit(cache=True, nogil=True)
+def _round_to_half(value: Any) -> Any:
+    """A float32 that is not negative, rounded to the nearest float16 (ties to even)."""
+    bits = np.float32(value).view(np.uint32)
+    if bits < np.uint32(0x38800000):  # below 2⁻¹⁴ float16 has steps of 2⁻²⁴, as float32 at 1/2
+        return np.float32(np.float32(value + np.float32(0.5)) - np.float32(0.5))
+    if bits >= np.uint32(0x477FF000):  # too large for float16; a NaN stays one
+        return np.float32(value + np.float32(np.inf))
+    odd = (bits >> np.uint32(13)) & np.uint32(1)
+    rounded = np.uint32(bits + np.uint32(0xFFF) + odd) & np.uint32(0xFFFFE000)
+    return np.uint32(rounded).view(np.float32)
 
 
 @njit(cache=True, nogil=True)
