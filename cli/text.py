@@ -66,8 +66,14 @@ def report_items(
     yield verdict_line(report, source or schedule.name, strict_cost)
     if not quiet:
         yield Text(f"  {counts_line(report)}", style="dim")
+    told: set[str] = set()
     for number, finding in enumerate(report.findings, 1):
-        if quiet:
+        again = finding.rule in told and finding.counterexample is None
+        told.add(finding.rule)
+        if again and not quiet:
+            # One row each keeps a long list of the same fault readable.
+            yield from heading(number, finding, known.get(finding.rule))
+        elif quiet:
             line = finding_line(finding, known.get(finding.rule))
             line.no_wrap = True
             yield line
@@ -138,11 +144,7 @@ def finding_items(
     number: int, finding: Finding, schedule: Schedule, rule: Rule | None
 ) -> Iterator[RenderableType]:
     """One finding: what, where, when, how it runs, what is missing, what to change."""
-    heading = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
-    heading.add_column(width=2, no_wrap=True)
-    heading.add_column(overflow="fold")
-    heading.add_row(f"{number}.", finding_line(finding, rule))
-    yield heading
+    yield from heading(number, finding, rule)
     also = f", also {' '.join(finding.also)}" if finding.also else ""
     yield labelled("at", f"{finding.place}{also}")
     example = finding.counterexample
@@ -160,6 +162,16 @@ def finding_items(
         yield Padding(evidence_table(finding.evidence), (0, 0, 0, 3))
     if rule is not None and rule.hint:
         yield labelled("hint", rule.hint, "green")
+
+
+def heading(number: int, finding: Finding, rule: Rule | None) -> Iterator[RenderableType]:
+    """Number, code, slug and message.  Alone, it is enough for a further finding of a rule that
+    was explained already."""
+    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(width=max(2, len(str(number)) + 1), no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(f"{number}.", finding_line(finding, rule))
+    yield table
 
 
 def situation(example: Counterexample) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from .model.command import Copy, CopyExperts, FillBank
+from .model.command import Copy
 from .model.counterexample import Counterexample, Party, Step
 from .model.describe import command_text
 from .model.device import HOST, Contract
@@ -42,7 +42,7 @@ def queue_of_step(schedule: Schedule, step: Step) -> str:
     queue = schedule.queue_of(command)
     if step.part == "read" or queue == HOST:
         return HOST
-    if isinstance(command, Copy) and not isinstance(command, CopyExperts | FillBank):
+    if isinstance(command, Copy):
         device = schedule.graph.device(schedule.queue_device(queue))
         source, target = (schedule.location(n).memory for n in (command.src, command.dst))
         if device.contract(source or "", target or "") is Contract.SYNC:
