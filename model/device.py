@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+
+from .word import Word
 
 #: The queue of the host program itself.
 HOST = "host"
 
 
-class Usage(StrEnum):
+class Usage(Word):
     """What a buffer is for, as in ``ggml_backend_buffer_usage``."""
 
     WEIGHTS = "weights"
@@ -17,7 +18,7 @@ class Usage(StrEnum):
     ANY = "any"
 
 
-class Contract(StrEnum):
+class Contract(Word):
     """How a copy is ordered (see ``docs/semantics.md``, section "Order")."""
 
     STREAM = "stream"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from .symbol import Expr
 from .tensor import Tensor
+from .word import Word
 
 Shape = tuple[Expr, Expr, Expr, Expr]
 ShapeRule = Callable[[Sequence[Tensor]], Shape]
@@ -21,7 +21,7 @@ class ShapeError(ValueError):
     """Operands that do not fit each other; the message says what was due."""
 
 
-class Reads(StrEnum):
+class Reads(Word):
     """Which bytes of a source an op reads."""
 
     WHOLE = "whole"

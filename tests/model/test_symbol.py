@@ -151,7 +151,7 @@ def test_a_chain_is_two_comparisons() -> None:
 # -- guards -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(condition_texts(), st.data())
 def test_guards_are_decided_as_by_trying_every_value(text: str, data: st.DataObject) -> None:
     condition = Condition.of(text)
