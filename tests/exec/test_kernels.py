@@ -155,6 +155,18 @@ def test_rounded_activations_stay_within_half_a_step(scale: float) -> None:
     assert not y.value[:, 2].any()
 
 
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", ["f32", "q8_0"])
+def test_poison_is_not_rounded_away(kind: str, poison: float) -> None:
+    value = normal(2, (64, 3))
+    value[40, 1] = poison
+    w, x = weights(kind, (64, 5), "packed"), place("x", "f32", (64, 3), value)
+    y = place("y", "f32", (5, 3))
+    run("mul_mat", y, [w, x])
+    assert not np.isfinite(y.value[:, 1]).any()
+    assert np.isfinite(y.value[:, [0, 2]]).all()
+
+
 # -- rows -----------------------------------------------------------------------------------
 
 SHAPES = [(1, 1, 1, 1), (5, 1, 1, 1), (64, 3, 1, 1), (7, 2, 3, 2), (16, 0, 1, 1)]
