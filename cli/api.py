@@ -101,13 +101,15 @@ def run(
 class Shown:
     """What a replay showed for one finding.
 
-    ``holds``: it is confirmed.  ``executed``: the counterexample's run (kind *value*).
-    ``facts``: the rule evaluated on concrete values (kind *static*).  ``problem``: why its order
-    could not be executed, which the checker must never let happen.
+    ``holds``: it is confirmed; ``None`` if it cannot be executed here.  ``executed``: the run of
+    the counterexample (kind *value*).
+    ``facts``: the rule evaluated on concrete values (kind *static*).  ``problem``: why it is not
+    confirmed: an order that cannot happen (which the checker must never give), or an op that has
+    no reference.
     """
 
     finding: Finding
-    holds: bool
+    holds: bool | None
     executed: Replay | None = None
     facts: tuple[tuple[str, str | int], ...] = ()
     problem: str = ""
@@ -144,6 +146,7 @@ def _show(program: Schedule, finding: Finding, seed: int) -> Shown:
 
 
 def _execute(program: Schedule, finding: Finding, seed: int) -> Shown:
+    from .exec.functions import UnsupportedOp
     from .exec.interleave import IllegalOrder
     from .exec.replay import replay as execute
 
@@ -153,6 +156,8 @@ def _execute(program: Schedule, finding: Finding, seed: int) -> Shown:
         executed = execute(program, finding.counterexample, seed=seed)
     except IllegalOrder as error:
         return Shown(finding, False, problem=f"its order cannot happen: {error}")
+    except UnsupportedOp as error:
+        return Shown(finding, None, problem=str(error))
     return Shown(finding, executed.reproduced, executed)
 
 

@@ -39,6 +39,8 @@ def shown_items(
     line = Text(no_wrap=True)
     if shown.holds:
         line.append("CONFIRMED", style="bold red")
+    elif shown.holds is None:
+        line.append("NOT EXECUTED", style="bold yellow")
     else:
         line.append("NOT REPRODUCED", style="bold magenta")
     yield line + Text("  ") + finding_line(shown.finding, rule)

@@ -241,6 +241,12 @@ def test_one_changed_byte_voids_a_certificate(run: Run, tmp_path: Path) -> None:
     assert run("run", "--certificate", "c.json", "changed.json")[0] == 2
 
 
+def test_an_op_without_a_kernel_is_unsupported(run: Run) -> None:
+    run("import", DUMP, "--graph", "1", "-o", "graph.json")
+    code, out, err = run("run", "-q", "graph.json")
+    assert (code, out) == (3, "") and "graph.json: command" in one_line(err)
+
+
 def test_what_is_not_proved_is_not_run(run: Run) -> None:
     code, out, _ = run("run", BAD)
     assert code == 1
