@@ -45,8 +45,8 @@ class WrongValue:
     """A node or an output whose numbers are not those of the sequential run.
 
     ``index``: the first element that differs (in logical order), ``got`` and ``expected`` its
-    values; ``count``: how many elements differ; ``largest``: the largest absolute difference.
-    An undefined number is ``"poison"``, and so is a difference from one.
+    values (NaN: poison); ``count``: how many elements differ; ``largest``: the largest absolute
+    difference, or ``"poison"`` if an undefined number is among them.
     """
 
     command: int
@@ -54,15 +54,15 @@ class WrongValue:
     tensor: str
     index: int
     count: int
-    got: float | str
-    expected: float | str
+    got: float
+    expected: float
     largest: float | str
 
     def __str__(self) -> str:
-        got, expected, largest = (
-            value if isinstance(value, str) else f"{value:.7g}"
-            for value in (self.got, self.expected, self.largest)
+        got, expected = (
+            "poison" if np.isnan(value) else f"{value:.7g}" for value in (self.got, self.expected)
         )
+        largest = self.largest if isinstance(self.largest, str) else f"{self.largest:.3g}"
         return (
             f"command {self.command}, pass {self.iteration}, {self.tensor}[{self.index}] = {got}; "
             f"{expected} was due ({self.count} value(s) differ, at most by {largest})"
@@ -136,14 +136,11 @@ def wrong_value(
     first = int(np.argmax(elements))
     with np.errstate(invalid="ignore"):
         distance = np.abs(values[elements] - expected[elements])
+    largest: float | str = "poison" if np.isnan(distance).any() else float(distance.max())
     return WrongValue(
         part.command, part.iteration, layout.name, first, int(elements.sum()),
-        _number(values[first]), _number(expected[first]), _number(distance.max()),
+        float(values[first]), float(expected[first]), largest,
     )  # fmt: skip
-
-
-def _number(value: float) -> float | str:
-    return "poison" if np.isnan(value) else float(value)
 
 
 def _flat(array: Array) -> Array:

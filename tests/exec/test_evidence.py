@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
+from exec_documents import Document, bank, on_cpu, prefetch_under_callback, tensor
 from splitproof.exec.evidence import RULES, evidence, examine
+from splitproof.exec.replay import replay_ids
 from splitproof.model import document
 from splitproof.model.report import Finding, Kind
-
-from exec_documents import Document, bank, on_cpu, prefetch_under_callback, tensor
 
 Change = Callable[[Document], Any]
 
@@ -47,6 +46,18 @@ def guarded() -> Document:
     parts["tensors"]["slot_ids"]["offset"] = 2048
     parts["nodes"][0]["when"] = "2*n_tokens <= 4"
     return parts
+
+
+def experts() -> Document:
+    return on_cpu(
+        [{"op": "mul_mat_id", "dst": "y", "src": ["w", "x", "ids"]}],
+        {
+            "w": tensor([32, 4, 6], "w_host"),
+            "x": tensor([32, 1, 2], "c_host", 0, input=True),
+            "ids": tensor([2, 2], "c_host", 1024, dtype="i32", input=True, values=[0, 6]),
+            "y": tensor([4, 2, 2], "c_host", 2048, output=True),
+        },
+    )
 
 
 def two_devices() -> Document:
@@ -111,8 +122,11 @@ CASES: list[tuple[str, Callable[[], Document], Change, str, tuple[str, object]]]
      ("hold", "expert ids")),
     ("BK005", lambda: bank(True), edit("nodes", 0, "src", 0, value="up_exps"), "$.nodes[0]",
      ("hold", "slots of group g0, layer 0")),
-    ("OR005", with_events, lambda d: d["program"].append(d["program"].pop(2) | {"when": "pass >= 1"}),
-     "$.program[5]", ("records issued before it", 0)),
+    ("CE006", experts, edit("tensors", "ids", "values", value=[0, 7]), "$.nodes[0]",
+     ("last byte that the greatest id reads", 7 * 4 * 32 * 4 - 1)),
+    ("OR005", with_events,
+     lambda d: d["program"].append(d["program"].pop(2) | {"when": "pass >= 1"}), "$.program[5]",
+     ("records issued before it", 0)),
     ("OR006", two_devices, edit("devices", 1, "waits_for", value=["cpu"]), "$.program[6]",
      ("event recorded on", "gpu0")),
     ("CO001", lambda: bank(True), lambda d: d["program"].insert(4, {
@@ -158,6 +172,21 @@ def test_a_fault_elsewhere_does_not_confirm_a_finding() -> None:
     assert examine(schedule, finding("PL001", "$.nodes[1]"), {"n_tokens": 2}).confirmed
     assert not examine(schedule, finding("PL001", "$.nodes[0]"), {"n_tokens": 2}).confirmed
     assert not examine(schedule, finding("PL001", "$.nodes[1]"), {"n_tokens": 1}).confirmed
+
+
+def test_sizes_that_are_not_given_are_tried() -> None:
+    parts = good()
+    parts["devices"][0]["deny"] = [{"op": "mul_mat", "ne": {"src1": [None, ">= 7"]}}]
+    shown = examine(document.from_dict(parts), finding("PL001", "$.nodes[1]"), {})
+    assert shown.confirmed and ("n_tokens", 32) in shown.facts
+
+
+def test_an_id_without_an_expert_shows_when_executed() -> None:
+    parts = experts()
+    assert not replay_ids(document.from_dict(parts), "y", {}).wrong
+    parts["tensors"]["ids"]["values"] = [0, 7]
+    shown = replay_ids(document.from_dict(parts), "y", {})
+    assert shown.reproduced and "y" in shown.summary and "poison" in shown.summary
 
 
 def test_the_bytes_of_a_bank_away_from_its_device() -> None:

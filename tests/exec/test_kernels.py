@@ -14,7 +14,7 @@ import pytest
 import splitproof.exec.cpu as cpu
 from operands import POISON, Placed, place
 from splitproof.exec.cpu.table import TABLE, NoKernelError, choose
-from splitproof.exec.functions import FUNCTIONS, OutOfRange, apply, mixed
+from splitproof.exec.functions import FUNCTIONS, OutOfRange, apply, mixed, name_bytes
 from splitproof.exec.quant import Array, from_array, to_array
 from splitproof.model.graph import Node
 from splitproof.model.ops import OPS
@@ -316,7 +316,7 @@ def test_custom_is_the_same_to_the_bit(kind: str, form: str) -> None:
     sources = [weights("q8_0", (32, 3), form), place("x", "f32", (5, 3), normal(2, (5, 3)), form)]
     y = place("y", kind, (7, 3), form=form)
     run("custom", y, sources)
-    raws = [source.operand.packed() for source in sources]
+    raws = [name_bytes("y"), *(source.operand.packed() for source in sources)]
     integer = kind.startswith("i")
     want = from_array(dtype(kind), mixed(raws, y.operand.ne, integer, (0, 128)))
     assert (y.operand.packed() == want).all()

@@ -9,15 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from splitproof.exec.data import initial_bytes
-from splitproof.exec.interleave import IllegalOrder, issue_order, random_order
-from splitproof.exec.judge import WrongRead, WrongValue
-from splitproof.exec.layout import Layouts
-from splitproof.exec.replay import fuzz, replay, run_interleaving
-from splitproof.model import document
-from splitproof.model.counterexample import Counterexample, Party, Step
-
 from exec_documents import (
     CPU,
     GPU,
@@ -29,6 +20,13 @@ from exec_documents import (
     tensor,
 )
 from exec_documents import document as make
+from splitproof.exec.data import initial_bytes
+from splitproof.exec.interleave import IllegalOrder, issue_order, random_order
+from splitproof.exec.judge import WrongRead, WrongValue
+from splitproof.exec.layout import Layouts
+from splitproof.exec.replay import fuzz, replay, run_interleaving
+from splitproof.model import document
+from splitproof.model.counterexample import Counterexample, Party, Step
 
 TWO = {"n_tokens": 2}
 
@@ -73,7 +71,7 @@ def test_a_callback_during_the_transfer_gives_poison() -> None:
     result = run_interleaving(schedule, order, TWO)
     assert isinstance(result.wrong[0], WrongRead) and result.wrong[0].poison
     value = next(item for item in result.wrong if isinstance(item, WrongValue))
-    assert value.got == value.largest == "poison"
+    assert np.isnan(value.got) and value.largest == "poison"
 
 
 def test_an_illegal_order_is_refused() -> None:
@@ -107,7 +105,7 @@ def test_random_orders_find_the_fault_and_never_blame_the_twin(name: str) -> Non
     found = fuzz(bad, TWO, runs=50)
     assert found.replay is not None and found.replay.reproduced
     again = run_interleaving(bad, found.replay.order, TWO)
-    assert again.wrong == found.replay.wrong
+    assert list(map(str, again.wrong)) == list(map(str, found.replay.wrong))
     assert fuzz(good, TWO, runs=1000).replay is None
 
 
@@ -220,7 +218,7 @@ def selective(**change: Any) -> Document:
     for name, offset in sources:
         tensors[name] = tensor([64, 32, 6], "w_host", offset, **experts)
         tensors[f"gpu0#{name}"] = tensor([64, 32, 6], "c_gpu", offset, **experts)
-        tensors[f"y_{name}"] = tensor([32, 2, 3], **{"output": True})
+        tensors[f"y_{name}"] = tensor([32, 2, 3], output=True)
     return make(
         devices=[{**GPU, **change.pop("gpu", {})}, CPU],
         tensors=tensors,
