@@ -6,7 +6,6 @@ import copy
 from typing import Any
 
 import pytest
-
 from splitproof.model.document import digest, from_dict
 from splitproof.model.report import Kind, Verdict
 from splitproof.verify.check import NotAProgram, Options, check
@@ -199,7 +198,7 @@ def test_narrower_symbols() -> None:
     narrow = check(schedule, Options(symbols={"n": (2, 3)}))
     assert narrow.crossing[0][3] == 4 * 4 * 3
     assert not narrow.digest
-    with pytest.raises(ValueError, match="within the declared 1..8"):
+    with pytest.raises(ValueError, match=r"within the declared 1\.\.8"):
         check(schedule, Options(symbols={"n": (0, 3)}))
     with pytest.raises(ValueError, match="no symbol 'k'"):
         check(schedule, Options(symbols={"k": (0, 3)}))
@@ -212,7 +211,8 @@ def test_guards_make_regimes() -> None:
     assert report.regimes == 2
     assert report.verdict is Verdict.VIOLATED
     shown = report.findings[0].counterexample
-    assert shown is not None and dict(shown.symbols)["n"] == 4  # the smallest without the wait
+    assert shown is not None
+    assert dict(shown.symbols)["n"] == 4  # the smallest without the wait
 
 
 def test_a_cost_is_no_failure() -> None:
@@ -233,4 +233,5 @@ def test_a_cost_is_no_failure() -> None:
     ]
     report = check(from_dict(doc))
     assert [(f.rule, f.kind) for f in report.findings] == [("CO001", Kind.COST)]
-    assert report.verdict is Verdict.PROVED and not report.failures
+    assert report.verdict is Verdict.PROVED
+    assert not report.failures
