@@ -17,7 +17,7 @@ import numpy as np
 from ..model.graph import Node
 from ..model.tensor import DType
 from .quant import Array, Bytes, to_array
-from .rotate import rope
+from .rotation import rope
 
 Shape = tuple[int, int, int, int]
 

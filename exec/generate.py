@@ -17,11 +17,14 @@ from ..model.decoder.site import Setting
 from ..model.plan.lower import lower
 from ..model.read.gguf import ModelFile
 from ..model.schedule import Schedule
+from .parallel import Team
 from .quant import Array, Bytes
 from .session import Session
 from .weights import model_buffers
 
 Prove = Callable[[Schedule], Certificate]
+#: From the graph level to the split level.
+Plan = Callable[[Schedule], Schedule]
 
 LOGITS = "result_output"
 #: The cache grows by so many cells at a time, and attention looks at a multiple of it.
@@ -49,12 +52,19 @@ class Timing:
             self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
 
 
+def plan_beside_weights(schedule: Schedule) -> Schedule:
+    """Each node on the CPU, or where its weights were loaded to."""
+    return split_by(schedule, beside_weights(schedule.graph))
+
+
 class Generator:
     """A model with its memories.
 
     ``prove`` checks a schedule; each program is run only with its certificate.  ``context``: the
-    most tokens of a request.  ``setting``: devices, and where weights and cache lie.  ``watch``:
-    beginnings of names of tensors that :meth:`feed` is to return too.
+    most tokens of a request.  ``setting``: devices, and where weights and cache lie; ``plan``:
+    which device computes what.  ``watch``:
+    beginnings of names of tensors whose values are kept in ``watched``.  ``threads``: of large
+    products; :meth:`close` stops them.
     """
 
     def __init__(
@@ -64,11 +74,14 @@ class Generator:
         *,
         context: int,
         setting: Setting | None = None,
+        plan: Plan = plan_beside_weights,
         watch: Collection[str] = (),
+        threads: int = 1,
     ) -> None:
-        self.model, self.prove = model, prove
+        self.model, self.prove, self.plan = model, prove, plan
         self.setting, self.watch = setting or Setting(), tuple(watch)
         self.context = context
+        self.team = Team(threads)
         self.capacity = -(-context // CELLS) * CELLS
         self.position = 0
         self.timing = Timing()
@@ -83,15 +96,14 @@ class Generator:
         if batch not in self._programs:
             with self.timing.phase("build"):
                 built = build(self.model, batch, self.setting, self.watch)
-                device = beside_weights(built.schedule.graph)
-                schedule = lower(split_by(built.schedule, device))
+                schedule = lower(self.plan(built.schedule))
             with self.timing.phase("prove"):
                 certificate = self.prove(schedule)
             with self.timing.phase("load"):
                 if self._buffers is None:
                     graph = built.schedule.graph
                     self._buffers = model_buffers(self.model, graph, built.loaded)
-                session = Session(schedule, certificate, buffers=self._buffers)
+                session = Session(schedule, certificate, buffers=self._buffers, team=self.team)
             self._programs[batch] = built, session
         return self._programs[batch]
 
@@ -106,6 +118,16 @@ class Generator:
         self.position = 0
         self.watched = {}
 
+    def close(self) -> None:
+        """Stop the threads."""
+        self.team.close()
+
+    def __enter__(self) -> Generator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def feed(self, tokens: Sequence[int], *, all_logits: bool = False) -> Array:
         """Take tokens in; logits ``[1, vocabulary]`` after the last, or after each of them.
 
@@ -117,17 +139,18 @@ class Generator:
             raise GenerateError(
                 f"{self.position + len(tokens)} tokens; the context holds {self.context}"
             )
+        phase = "prompt" if self.position == 0 else "decode"
         rows = []
         for start in range(0, len(tokens), MOST_TOKENS):
             part = tokens[start : start + MOST_TOKENS]
-            rows.append(self._pass(part, all_logits))
+            rows.append(self._pass(part, all_logits, phase))
         return np.concatenate(rows) if all_logits else rows[-1]
 
-    def _pass(self, tokens: Sequence[int], all_logits: bool) -> Array:
+    def _pass(self, tokens: Sequence[int], all_logits: bool, phase: str) -> Array:
         count, end = len(tokens), self.position + len(tokens)
         batch = Batch(count, count if all_logits else 1, -(-end // CELLS) * CELLS, self.capacity)
         built, session = self.program(batch)
-        with self.timing.phase("prompt" if self.position == 0 else "decode"):
+        with self.timing.phase(phase):
             outputs = session.run(self._inputs(built, tokens))
         self.position = end
         for name, value in outputs.items():
@@ -181,26 +204,37 @@ def _mask(places: Array, cells: int, window: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """``tokens``: those that were decoded.  ``logits``: a row for each position asked for."""
+    """``tokens``: those that were decoded.  ``logits``: a row for each position asked for.
+    ``steps``: how many of the tokens were fed again."""
 
     tokens: tuple[int, ...]
     logits: Array
+    steps: int
 
 
 def greedy(
-    generator: Generator, prompt: Sequence[int], count: int, *, all_logits: bool = False
+    generator: Generator,
+    prompt: Sequence[int],
+    count: int,
+    *,
+    all_logits: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Generation:
     """Decode ``count`` tokens after a prompt, each the one with the highest logit.
 
-    ``logits``: with ``all_logits`` those of each prompt position, then those after each decoded
-    token but the last; else only these.
+    ``all_logits``: of each prompt position and after each decoded token; else of the last prompt
+    position and after each decoded token but the last, which then is not fed.  ``progress`` is
+    called with (decoded, count).
     """
     generator.reset()
     rows = generator.feed(prompt, all_logits=all_logits)
     found, logits = [], [rows]
-    for _ in range(count):
+    for index in range(count):
         token = int(np.argmax(rows[-1]))
         found.append(token)
-        rows = generator.feed([token])
-        logits.append(rows)
-    return Generation(tuple(found), np.concatenate(logits))
+        if progress is not None:
+            progress(index + 1, count)
+        if all_logits or index < count - 1:
+            rows = generator.feed([token])
+            logits.append(rows)
+    return Generation(tuple(found), np.concatenate(logits), len(logits) - 1)

@@ -40,6 +40,7 @@ from .cpu.table import Choice, choose
 from .evaluate import evaluate, read_tensors, written_tensors
 from .memory import Content
 from .operand import Operand
+from .parallel import Team
 from .quant import Array, Bytes, to_array
 from .reference import CallbackFunction, Integers, World, input_commands, operand
 from .traffic import Traffic
@@ -148,15 +149,23 @@ class _Prepared:
     choice: Choice
     targets: list[Operand]
     sources: list[Operand]
+    shares: list[tuple[Operand, list[Operand]]]
 
 
 class Machine:
     """The state of a run: memories, banks, and what was counted.
 
-    ``buffers``: contents of buffers that come from outside (see ``Arena``).
+    ``buffers``: contents of buffers that come from outside (see ``Arena``).  ``team``: the
+    threads that share large products (default: the calling one alone).
     """
 
-    def __init__(self, world: World, buffers: Mapping[str, Bytes] | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        buffers: Mapping[str, Bytes] | None = None,
+        team: Team | None = None,
+    ) -> None:
+        self.team = team or Team(1)
         self.world = world
         self.schedule = world.schedule
         self.seconds: dict[str, float] = {}
@@ -243,7 +252,8 @@ class Machine:
         bound = {s: self.schedule.bound(command, i) for i, s in enumerate(node.src)}
         sources = [self.arena.operand(bound.get(n, n)) for n in read_tensors(node)]
         targets = [self.arena.operand(name) for name in written_tensors(node)]
-        return _Prepared(node, choose(node, [*targets, *sources]), targets, sources)
+        shares = self.team.shares(node, targets[0], sources) if len(targets) == 1 else []
+        return _Prepared(node, choose(node, [*targets, *sources]), targets, sources, shares)
 
     def _compute(self, index: int, command: Compute) -> None:
         start = perf_counter()
@@ -254,7 +264,7 @@ class Machine:
         if choice.kernel is None:
             self._by_reference(node.dst, targets, sources)
         elif len(targets) == 1:
-            choice.kernel(targets[0], sources, node)
+            self.team.run(choice.kernel, node, ready.shares)
         else:
             # Only a custom op writes several: all at once, as none may see another's bytes.
             results = [replace(target, data=target.data.copy()) for target in targets]

@@ -9,6 +9,7 @@ from ..model.certificate import Certificate
 from ..model.command import SetInput
 from ..model.plan.lower import lower
 from ..model.schedule import Schedule
+from .parallel import Team
 from .quant import Array, Bytes
 from .reference import CallbackFunction, World
 from .runtime import Machine, RunResult, symbol_values
@@ -25,7 +26,8 @@ class Session:
     made-up weights).  Sessions that are given the same array share it: a prompt's program and
     that of decoding share weights and KV cache.  The program must be one pass (``repeat`` 1); it
     has ended when :meth:`run` returns, so what a later run finds in the ``any`` buffers is what
-    the proof calls their content at the start.
+    the proof calls their content at the start.  ``team``: threads that share large products;
+    whoever made it closes it.
 
     ``CertificateError`` if the certificate is not a proof of exactly this schedule.
     """
@@ -38,6 +40,7 @@ class Session:
         symbols: Mapping[str, int] | None = None,
         buffers: Mapping[str, Bytes] | None = None,
         callbacks: Mapping[str, CallbackFunction] | None = None,
+        team: Team | None = None,
     ) -> None:
         certificate.require(document.digest(schedule))
         if schedule.repeat != 1:
@@ -48,7 +51,7 @@ class Session:
         self._names = {c.tensor for c in program.program or () if isinstance(c, SetInput)}
         values = symbol_values(program, symbols or {})
         world = World(program, values, 0, {}, callbacks or {}, self._inputs)
-        self._machine = Machine(world, buffers)
+        self._machine = Machine(world, buffers, team)
 
     def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         """One pass.  Arrays have the shape of their tensor, innermost first; they are copied.

@@ -17,6 +17,11 @@ def cont(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
         dst.array[...] = sources[0].array.reshape(dst.array.shape)
 
 
+def fill(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
+    """``value`` everywhere, f32."""
+    dst.array[...] = float(node.param("value", 0.0))
+
+
 def concat(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
     """Source 1 after source 0 along dimension ``dim``; one type."""
     axis = 3 - int(node.param("dim", 0))

@@ -10,7 +10,7 @@ from numba import njit
 
 from ...model.graph import Node
 from ..operand import Operand
-from ..rotate import Angles, pair_starts
+from ..rotation import Angles, pair_starts
 
 
 @njit(cache=True, nogil=True)

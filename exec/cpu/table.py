@@ -56,6 +56,7 @@ _KERNELS = (
     Row("rope", ("f32", "f32", "i32", "f32"), "rotate"),
     Row("cont", ("f32",), "moves"),
     Row("concat", ("f32",), "moves"),
+    Row("fill", ("f32",), "moves"),
     Row("add_id", ("f32", "f32", "f32", "i32"), "moves"),
     Row("custom", ("*",), "pointwise"),
 )
