@@ -103,7 +103,8 @@ class Banks:
 
         ``overflow``: more used experts than slots.  ``outdated``: the cached tensor was written
         again, and resident copies are of its old version.  ``skipped``: a fill of the layer
-        that claims residency without filling this bank.
+        that claims residency without filling this bank.  ``unserved``: the fill was for other
+        ids than the reader's, such as those of an earlier pass.
         """
         use = read.bank
         if use is None or use.what != "slots" or use.fill is None or read.time is None:
@@ -118,6 +119,10 @@ class Banks:
                 ids = self.schedule.tensor(bank.ids).elements
                 full = scope.lt(number(bank.slots), size(ids))
                 yield write, "overflow", full if self.experts(bank) > bank.slots else False
+                if self.experts(bank) > 1 and self.footprints.filled.get(use.fill) != (
+                    self.footprints.sequential.used_set(bank.ids, read.time)
+                ):
+                    yield write, "unserved", True
             elif self._skips(event, bank) and not self.footprints.order.before(
                 read.part, write.part
             ):

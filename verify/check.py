@@ -229,6 +229,7 @@ class _Check:
             "none": "sees no written version of",
             "destroyed": "counts on slots that something else writes:",
             "outdated": "may find a stale copy in the slots of",
+            "unserved": "finds the experts of other ids in",
             "skipped": "finds experts that were never brought into",
             "overflow": "needs more slots than there are in",
         }

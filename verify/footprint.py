@@ -101,6 +101,8 @@ class Footprints:
         self.by_space: dict[str, list[Write]] = {}
         #: fills of each group, in issue order
         self.fills: dict[str, list[tuple[int, int]]] = {}
+        #: used set that each fill brings in
+        self.filled: dict[tuple[int, int], str] = {}
         #: used set of each ``copy_experts``, by destination and pass
         self._used: dict[tuple[str, int], str] = {}
         for parts in order.by_command.values():
@@ -200,6 +202,7 @@ class Footprints:
         time = None
         if node is not None:
             time = Time(parts[0].iteration, 1, graph.position(node.dst), 1)
+            self.filled[place] = self.sequential.used_set(first.ids, time)
         read = self._read(parts[0], command.ids, first.ids, time, "ids")
         self.reads.append(read)
         for bank in banks:

@@ -126,6 +126,8 @@ class _Witness:
             return f"{read} must end before {other} starts; nothing orders them"
         if self.root.relation == "outdated":
             return f"{other} makes the copies in the slots stale; no fill brings them again"
+        if self.root.relation == "unserved":
+            return f"{other} brought the experts of other ids than {read} needs"
         if self.root.relation == "skipped":
             return f"{other} claims experts for a bank that it does not fill"
         return f"{read} sees what {other} wrote; {self.due()} is due"
@@ -181,38 +183,61 @@ class _Witness:
 
     def integers(self) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
         """Router ids, chosen so that passes and tensors name different experts where they can
-        (for a stale resident copy: the same ones in each pass)."""
+        (for a stale resident copy: the same ones in each pass; for a fill that served other ids:
+        one expert in the reader's pass, another one in all others)."""
         if not self._is_about_experts():
             return ()
         symbols, found, place = self.fault.values.symbols, [], 0
         tensors = [
             t
             for t in self.schedule.graph.tensors
-            if t.input and t.values is not None and t.type.integer
+            if t.values is not None and t.type.integer and t.view_of is None
         ]
         for iteration in range(self.schedule.repeat):
             for tensor in tensors:
                 assert tensor.values is not None
+                if not tensor.input and not self._steers(tensor, iteration):
+                    continue  # computed: whatever comes of it will do
                 low, high = tensor.values
                 count = tensor.elements.value(symbols)
                 start = 0 if self.root.relation == "outdated" else place
                 place += count
                 values = [low + (start + i) % (high - low) for i in range(count)]
-                found.append((tensor.name, iteration, self._steered(tensor, values)))
+                if self.root.relation == "unserved":
+                    here = self.order.parts[self.root.read.part].iteration == iteration
+                    values = [low + here] * count
+                found.append((tensor.name, iteration, self._steered(tensor, iteration, values)))
         return tuple(found)
 
-    def _steered(self, tensor: Tensor, values: list[int]) -> tuple[int, ...]:
-        """Ids that name the expert that goes wrong if they are the reader's, and not otherwise."""
+    def _steered(self, tensor: Tensor, iteration: int, values: list[int]) -> tuple[int, ...]:
+        """The experts that the fault needs a pass to use, or ids that leave the wrong one out."""
         experts = self.fault.read.experts
         if experts is None or not values or tensor.values is None:
             return tuple(values)
+        members = self._members(tensor, iteration)
+        if members:
+            return tuple((members * len(values))[: len(values)])
         wanted = self.fault.values.variables[BYTE] // experts.stride
-        if experts.set_id.startswith(f"{tensor.name}["):
-            return tuple(values) if wanted in values else (wanted, *values[1:])
         low, high = tensor.values
         spare = next((e for e in range(low, high) if e not in (wanted, *values)), None)
         spare = spare if spare is not None else next(e for e in (low, high - 1) if e != wanted)
         return tuple(spare if value == wanted else value for value in values)
+
+    def _steers(self, tensor: Tensor, iteration: int) -> bool:
+        return self.fault.read.experts is not None and bool(self._members(tensor, iteration))
+
+    def _members(self, tensor: Tensor, iteration: int) -> list[int]:
+        """Experts that the model puts into the used sets that this tensor names in this pass."""
+        found: set[int] = set()
+        for name, members in self.fault.values.sets.items():
+            ids, listed, events = name.partition("[")
+            if not listed:  # a set that no ids name
+                continue
+            same = self.schedule.base(ids).name == self.schedule.base(tensor.name).name
+            if same and events.startswith(("input", "node")) and events.endswith(f".{iteration}]"):
+                found |= members
+        low, high = tensor.values if tensor.values is not None else (0, 0)
+        return sorted(expert for expert in found if low <= expert < high)
 
     def bank_contents(self) -> tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]:
         """Experts that are resident at the start, where the fault needs them to be."""
