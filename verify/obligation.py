@@ -194,7 +194,7 @@ class Judge:
         elif answer.found:
             assert answer.values is not None
             values = answer.values
-            start = values.int(size(read.region.start))
+            start = values.value(size(read.region.start))
             address = start + values.variables[BYTE]
             for root, path in self._roots(read, write, relation, address, target, values):
                 yield Fault(read, root, target, values, path)
@@ -300,7 +300,7 @@ class Judge:
 
     def initial(self, space: str) -> bool:
         """Whether bytes of a space have a version before anything runs."""
-        if space.startswith("own:"):
+        if space.startswith(("own:", "base:")):
             return False
         return self.schedule.graph.buffer(space).usage != "compute"
 
@@ -325,14 +325,14 @@ class Judge:
         if logical_space(self.schedule, meant) != target.space:
             return [(Root(read, write, relation, address), ())]  # a copy of something else
         scope = Scope({n: (v, v) for n, v in values.symbols.items()}, {})
-        fixed = Target(target.event, target.space, number(values.int(target.address)))
-        start = values.int(size(write.region.start))
+        fixed = Target(target.event, target.space, number(values.value(target.address)))
+        start = values.value(size(write.region.start))
         source = write.source.region
         moved = rearrange(number(address - start), write.region.tensor, source.tensor)
-        inner = values.int(size(source.start) + moved)
+        inner = values.value(size(source.start) + moved)
         found = []
         for cause, how, wrong in self._wrongs(write.source, number(inner), fixed, scope):
-            if not values.bool(wrong):
+            if not values.holds(wrong):
                 continue
             for root, path in self._roots(write.source, cause, how, inner, fixed, values):
                 found.append((root, (write.part, *path)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from splitproof.model.document import load
 from splitproof.model.plan.lower import lower
 from splitproof.model.report import Report

@@ -5,7 +5,6 @@ from __future__ import annotations
 import z3
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from splitproof.model.symbol import Condition, Expr
 from splitproof.verify.encode import Encoder, Solver
 from splitproof.verify.term import (
@@ -65,37 +64,37 @@ POINTS = st.builds(
 
 @given(INTS, INTS, POINTS)
 def test_comparisons_keep_their_meaning(a: Int, b: Int, at: Values) -> None:
-    left, right = at.int(a), at.int(b)
-    assert at.bool(SCOPE.le(a, b)) == (left <= right)
-    assert at.bool(SCOPE.lt(a, b)) == (left < right)
-    assert at.bool(SCOPE.eq(a, b)) == (left == right)
+    left, right = at.value(a), at.value(b)
+    assert at.holds(SCOPE.le(a, b)) == (left <= right)
+    assert at.holds(SCOPE.lt(a, b)) == (left < right)
+    assert at.holds(SCOPE.eq(a, b)) == (left == right)
     low, high = SCOPE.bounds(a)
     assert low <= left <= high
 
 
 @given(INTS, st.integers(1, 9), POINTS)
 def test_quotients_round_down(a: Int, divisor: int, at: Values) -> None:
-    value = at.int(a)
-    assert at.int(quotient(a, divisor)) == value // divisor
-    assert at.int(remainder(a, divisor)) == value % divisor
+    value = at.value(a)
+    assert at.value(quotient(a, divisor)) == value // divisor
+    assert at.value(remainder(a, divisor)) == value % divisor
 
 
 @given(st.lists(BOOLS, max_size=4), POINTS)
 def test_connectives_keep_their_meaning(parts: list[Bool], at: Values) -> None:
-    assert at.bool(conj(parts)) == all(at.bool(p) for p in parts)
-    assert at.bool(disj(parts)) == any(at.bool(p) for p in parts)
-    assert [at.bool(neg(p)) for p in parts] == [not at.bool(p) for p in parts]
+    assert at.holds(conj(parts)) == all(at.holds(p) for p in parts)
+    assert at.holds(disj(parts)) == any(at.holds(p) for p in parts)
+    assert [at.holds(neg(p)) for p in parts] == [not at.holds(p) for p in parts]
 
 
 @given(INTS, INTS, POINTS)
 def test_a_fact_folds_only_what_it_implies(a: Int, b: Int, at: Values) -> None:
     fact = SCOPE.le(a, b)
-    if isinstance(fact, bool) or not at.bool(fact):
+    if isinstance(fact, bool) or not at.holds(fact):
         return
     scope = Scope(SYMBOLS, VARIABLES, frozenset({fact}))
     assert scope.le(a, b) is True
     assert scope.lt(b, a) is False
-    assert at.bool(scope.le(b, a)) == (at.int(b) <= at.int(a))
+    assert at.holds(scope.le(b, a)) == (at.value(b) <= at.value(a))
 
 
 @settings(max_examples=60, deadline=None)
@@ -104,15 +103,16 @@ def test_z3_gives_terms_the_same_meaning(term: Bool, at: Values) -> None:
     context = z3.Context()
     encoder = Encoder(context)
     solver = z3.Solver(ctx=context)
-    encoded = encoder.bool(term)
+    encoded = encoder.truth(term)
     for kind, values in (("sym", at.symbols), ("var", at.variables)):
         for name, value in values.items():
             solver.add(encoder.constant(kind, name) == value)
     for name, asked in encoder.asked.items():
         for expression in asked:
-            member = z3.Or([expression == e for e in sorted(at.sets[name])] + [z3.BoolVal(False, context)])
+            named = [expression == e for e in sorted(at.sets[name])]
+            member = z3.Or([*named, z3.BoolVal(False, context)])
             solver.add(encoder.sets[name](expression) == member)
-    solver.add(encoded != at.bool(term))
+    solver.add(encoded != at.holds(term))
     assert solver.check() == z3.unsat
 
 
@@ -124,7 +124,7 @@ def test_models_are_small_and_hold() -> None:
     assert values is not None
     assert values.symbols == {"n": 2, "m": 0}
     assert values.variables == {"byte": 7}
-    assert values.bool(term)
+    assert values.holds(term)
 
 
 def test_equal_questions_are_asked_once() -> None:
@@ -135,7 +135,7 @@ def test_equal_questions_are_asked_once() -> None:
 
 
 def test_the_solver_gives_up_at_its_limit() -> None:
-    ranges = {name: (2, 10**6) for name in ("a", "b", "c")}
+    ranges = dict.fromkeys(("a", "b", "c"), (2, 10**6))
     scope = Scope(ranges, {})
     a, b, c = (Expr.of(name) for name in "abc")
     fermat = scope.eq(size(a * a * a) + size(b * b * b), size(c * c * c))
@@ -148,4 +148,5 @@ def test_conditions_with_a_modulus() -> None:
     solver = Solver()
     term = SCOPE.condition(Condition.of("n % 3 == 2 and n >= 3"))
     values = solver.model(term, SYMBOLS).values
-    assert values is not None and values.symbols["n"] == 5
+    assert values is not None
+    assert values.symbols["n"] == 5
