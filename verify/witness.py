@@ -141,7 +141,8 @@ class _Witness:
     def sequence(self) -> tuple[Step, ...]:
         """An interleaving in which the fault shows: a wrong version if one can, else a torn one."""
         steps = [interleaving(self.order, pairs) for pairs in self._constraints()]
-        if len(steps) == 1 or self.fault.read.bank is not None:
+        bank = self.fault.read.bank
+        if len(steps) == 1 or (bank is not None and bank.what == "slots"):
             return steps[0]
         trial = Trial(self.judge, self.fault)
         return min(steps, key=trial.run)  # the first of the best
@@ -159,9 +160,19 @@ class _Witness:
         torn = [
             ((write.part, False), (read.part, False)), ((read.part, False), (write.part, True)),
         ]  # fmt: skip
-        if self._brings_due(write):
+        if self._brings_due(write) or self._hits_early():
             return [late, early, torn]
         return [early, late, torn]
+
+    def _hits_early(self) -> bool:
+        """Whether the reader's fill counts on what an earlier fill of its layer still brings."""
+        use, write = self.root.read.bank, self.root.write
+        if use is None or use.fill is None or write is None or write.event is None:
+            return False
+        event = write.event
+        if self.root.relation != "unordered" or event.kind != "state":
+            return False
+        return (event.iteration, event.index) < (use.fill[1], use.fill[0])
 
     def _rivals(self, write: Write) -> list[Write]:
         """Other writes of the bytes before the read that the order lets come after ``write``."""
@@ -183,11 +194,12 @@ class _Witness:
 
     def integers(self) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
         """Router ids, chosen so that passes and tensors name different experts where they can
-        (for a stale resident copy: the same ones in each pass; for a fill that served other ids:
-        one expert in the reader's pass, another one in all others)."""
+        (for a stale resident copy, or one still on its way: the same ones in each pass; for a fill
+        that served other ids: one expert in the reader's pass, another one in all others)."""
         if not self._is_about_experts():
             return ()
         symbols, found, place = self.fault.values.symbols, [], 0
+        hit = self._hits_early()
         tensors = [
             t
             for t in self.schedule.graph.tensors
@@ -196,11 +208,11 @@ class _Witness:
         for iteration in range(self.schedule.repeat):
             for tensor in tensors:
                 assert tensor.values is not None
-                if not tensor.input and not self._steers(tensor, iteration):
+                if not (tensor.input or hit or self._steers(tensor, iteration)):
                     continue  # computed: whatever comes of it will do
                 low, high = tensor.values
                 count = tensor.elements.value(symbols)
-                start = 0 if self.root.relation == "outdated" else place
+                start = 0 if hit or self.root.relation == "outdated" else place
                 place += count
                 values = [low + (start + i) % (high - low) for i in range(count)]
                 if self.root.relation == "unserved":
