@@ -86,6 +86,18 @@ class Case:
         return self.write is not None and self.write.event == self.fault.due
 
     @property
+    def races_with_due(self) -> bool:
+        """Whether the write and one that brings the due version may end in either order."""
+        write, due = self.write, self.fault.due
+        return write is not None and any(
+            self.footprints.carries(other, due)
+            and not self.before(other.part, write.part)
+            and not self.before(write.part, other.part)
+            for other in self.footprints.by_space.get(self.root_read.region.space, ())
+            if other.part != write.part
+        )
+
+    @property
     def overwrote_due(self) -> bool:
         """Whether the due version was in the bytes before the write."""
         write, due = self.write, self.fault.due

@@ -5,8 +5,10 @@ from __future__ import annotations
 from .case import Case, Test
 
 
-# ∀ read r, write w of one byte:  r → w  ∨  w → r
+# ∀ read r, write w of one byte:  r → w  ∨  w → r;  two writes before r:  w → w′  ∨  w′ → w
 def or001(case: Case) -> bool:
+    if case.relation == "stale":
+        return case.races_with_due
     return case.relation in ("unordered", "destroyed") and case.write is not None
 
 
