@@ -17,7 +17,7 @@ from ..model.graph import Bank
 from ..model.schedule import Schedule
 from ..model.symbol import Expr
 from .footprint import Footprints, Read, Write
-from .sequential import Event
+from .sequential import Event, Time
 from .term import Bool, Scope, conj, number, size
 
 #: above this many layers between two fills the bounds of the symbols decide
@@ -103,7 +103,8 @@ class Banks:
 
         ``overflow``: more used experts than slots.  ``outdated``: the cached tensor was written
         again, and resident copies are of its old version.  ``skipped``: a fill of the layer
-        that claims residency without filling this bank.
+        that claims residency without filling this bank.  ``unasked``: the latest fill brought
+        the experts of other ids than those that the reader means.
         """
         use = read.bank
         if use is None or use.what != "slots" or use.fill is None or read.time is None:
@@ -115,6 +116,8 @@ class Banks:
                 continue
             if (event.index, event.iteration) == use.fill and event.name == bank.name:
                 serving = write
+                if self._other_ids(bank, event, read.time):
+                    yield write, "unasked", True
                 ids = self.schedule.tensor(bank.ids).elements
                 full = scope.lt(number(bank.slots), size(ids))
                 yield write, "overflow", full if self.experts(bank) > bank.slots else False
@@ -124,6 +127,14 @@ class Banks:
                 yield write, "skipped", True
         if serving is not None:
             yield from self._outdated(read, bank)
+
+    def _other_ids(self, bank: Bank, fill: Event, time: Time) -> bool:
+        """Whether a fill was asked for another version of the ids than a reader at ``time`` means.
+
+        The fill's own read of the ids is held to what the reader of its pass reads.
+        """
+        used_set = self.footprints.sequential.used_set
+        return used_set(bank.ids, time._replace(iteration=fill.iteration)) != used_set(bank.ids, time)
 
     def _outdated(self, read: Read, bank: Bank) -> Iterator[tuple[Write, str, Bool]]:
         assert read.time is not None

@@ -234,6 +234,7 @@ class _Check:
             "destroyed": "counts on slots that something else writes:",
             "outdated": "may find a stale copy in the slots of",
             "skipped": "finds experts that were never brought into",
+            "unasked": "finds experts that were never brought into",
             "overflow": "needs more slots than there are in",
         }
         return f"{reader.split(' [')[0]} {words[fault.root.relation]} {name!r}"

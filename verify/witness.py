@@ -128,6 +128,8 @@ class _Witness:
             return f"{other} makes the copies in the slots stale; no fill brings them again"
         if self.root.relation == "skipped":
             return f"{other} claims experts for a bank that it does not fill"
+        if self.root.relation == "unasked":
+            return f"{other} brought the experts of other ids; no fill brings those of {read}"
         return f"{read} sees what {other} wrote; {self.due()} is due"
 
     def _brings_due(self, write: Write) -> bool:

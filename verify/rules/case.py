@@ -127,6 +127,15 @@ class Case:
         return self.written_base is not None and self.written_base != self.read_base
 
     @property
+    def brings_other(self) -> bool:
+        """Whether the write is a copy of another tensor than the reader means: two that are
+        staged in one place."""
+        write, original = self.write, self.footprints.original
+        if write is None or write.source is None:
+            return False
+        return original(write.source.region.tensor.name) != original(self.fault.read.due.name)
+
+    @property
     def computed_source(self) -> bool:
         """Whether the root reads a compute tensor that is no user input."""
         base = self.schedule.base(self.root_read.region.tensor.name)
@@ -163,9 +172,12 @@ class Case:
 
     @property
     def other_fill(self) -> bool:
-        """Whether the write is the upload of a fill other than the one that serves the reader."""
+        """Whether the write is an upload of the reader's group, but not of the fill that serves it."""
         bank, write = self.fault.read.bank, self.write
         if bank is None or write is None or write.event is None or write.event.kind != "state":
+            return False
+        filled = self.schedule.graph.find_bank(write.event.name)
+        if filled is None or filled.group != bank.bank.group:
             return False
         return (write.event.index, write.event.iteration) != bank.fill
 

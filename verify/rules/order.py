@@ -18,7 +18,7 @@ def or002(case: Case) -> bool:
         return not or004(case)
     if case.relation == "none":
         return not or003(case)
-    return case.relation in ("outdated", "skipped")
+    return case.relation in ("outdated", "skipped", "unasked")
 
 
 # some write is before r

@@ -12,7 +12,7 @@ from ...model.ops import OPS
 from ...model.schedule import Schedule
 from ...model.tensor import Tensor
 from ..encode import Solver
-from ..footprint import _TARGET_SOURCES, bank_of_node
+from ..footprint import _TARGET_SOURCES, INDEX_SOURCES, bank_of_node
 from ..order import Order
 from ..regime import Regime
 from ..region import region_of
@@ -388,7 +388,7 @@ class Statics:
         slot_ids = {b.slot_ids for b in graph.banks if b.slot_ids is not None}
         for position, node in enumerate(graph.nodes):
             self.obligations += 1
-            indexes = {"mul_mat_id": 2, "get_rows": 1, "add_id": 2}.get(node.op)
+            indexes = INDEX_SOURCES.get(node.op)
             if indexes is None or len(node.src) <= indexes:
                 continue
             bank = graph.find_bank(node.src[0])
