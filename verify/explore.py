@@ -217,7 +217,8 @@ class _Search:
         ]  # fmt: skip
         named = [(self.parts[index], is_end) for index, is_end in moves]
         return tuple(
-            Step(p.command, p.iteration, p.name, "end" if is_end else "start") for p, is_end in named
+            Step(p.command, p.iteration, p.name, "end" if is_end else "start")
+            for p, is_end in named
         )
 
 

@@ -10,14 +10,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..model.command import (
-    Callback, Command, Compute, Copy, CopyExperts, FillBank, GetOutput, Record, SetInput,
-    SyncEvent, SyncQueue, Wait,
+    Callback,
+    Command,
+    Compute,
+    Copy,
+    CopyExperts,
+    FillBank,
+    GetOutput,
+    Record,
+    SetInput,
+    SyncEvent,
+    SyncQueue,
+    Wait,
 )  # fmt: skip
 from ..model.device import HOST, Contract
 from ..model.graph import Bank, Node
 from ..model.ops import OPS
 from .explore_program import (
-    NOTHING, CannotExplore, Cells, Meaning, Start, World, meant_reads, only_names_target, user_names,
+    NOTHING,
+    CannotExplore,
+    Cells,
+    Meaning,
+    Start,
+    World,
+    meant_reads,
+    only_names_target,
+    user_names,
 )  # fmt: skip
 
 
@@ -147,7 +165,9 @@ class Unrolled:
                     found[cell] = world.initial(*places[k])
             if bank.slot_map:
                 cells = world.placed(bank.slot_map)
-                found.update(zip(cells, world.versions(("map", bank.slot_map), len(cells)), strict=True))
+                found.update(
+                    zip(cells, world.versions(("map", bank.slot_map), len(cells)), strict=True)
+                )
         return found
 
     # -- order ----------------------------------------------------------------------------------
@@ -197,7 +217,9 @@ class Unrolled:
             case Compute():
                 self._compute(last, command)
             case Copy():
-                self._move(first, last, self.world.placed(command.src), self.world.placed(command.dst))
+                self._move(
+                    first, last, self.world.placed(command.src), self.world.placed(command.dst)
+                )
             case CopyExperts():
                 self._copy_experts(first, last, command)
             case FillBank():
@@ -291,7 +313,10 @@ class Unrolled:
                 due, cells = self.meaning.due[*key, name, part.iteration], world.placed(bound)
                 if node.op == "mul_mat_id" and index == 0:
                     chosen = self._known(part, node, name)
-                    due, cells = self._experts(name, due, chosen), self._experts(bound, cells, chosen)
+                    due, cells = (
+                        self._experts(name, due, chosen),
+                        self._experts(bound, cells, chosen),
+                    )
                 if node.op == "get_rows" and index == 0 and self._remaps(part, node, bound):
                     continue
                 self._hold(part, bound, cells, due)
@@ -308,7 +333,9 @@ class Unrolled:
         """The experts that a matmul selects; an id of none is wrong by itself."""
         count = self.world.value(self.schedule.tensor(weight).ne[2])
         ids = set(self._ids(node, node.src[2], part.iteration))
-        strange = {i for i in ids if not 0 <= i < count and not (i < 0 and node.param("negative_ids"))}
+        strange = {
+            i for i in ids if not 0 <= i < count and not (i < 0 and node.param("negative_ids"))
+        }
         if strange:
             part.broken.append((node.src[2], f"{min(strange)} is no expert"))
         return sorted(i for i in ids if 0 <= i < count)
@@ -328,7 +355,9 @@ class Unrolled:
         if fill is None:
             part.broken.append((bound, "no fill wrote the slot map"))
         else:
-            self._hold(part, bound, cells, self.world.versions((fill.event, node.src[0]), len(cells)))
+            self._hold(
+                part, bound, cells, self.world.versions((fill.event, node.src[0]), len(cells))
+            )
         self.rows[node.dst] = fill
         return True
 
@@ -365,8 +394,13 @@ class Unrolled:
         if fill is None:
             part.broken.append((bank.name, "no fill"))
             return
-        slots, experts = world.planes(tables[0], world.placed(tables[0])), world.planes(bank.caches, weight)
-        chosen = fill.slot_ids if fill.slot_ids is not None else [fill.places.get(e, -1) for e in ids]
+        slots, experts = (
+            world.planes(tables[0], world.placed(tables[0])),
+            world.planes(bank.caches, weight),
+        )
+        chosen = (
+            fill.slot_ids if fill.slot_ids is not None else [fill.places.get(e, -1) for e in ids]
+        )
         for expert, slot in set(zip(ids, chosen, strict=True)):
             if not 0 <= slot < len(slots):
                 part.broken.append((bank.name, f"expert {expert} has no slot"))
@@ -409,7 +443,11 @@ class Unrolled:
 
     def _bank_reader(self, command: FillBank, iteration: int) -> Node | None:
         for node in self.graph.nodes:
-            present = ("node", node.dst, node.src[0], iteration) in self.meaning.due if node.src else False
+            present = (
+                ("node", node.dst, node.src[0], iteration) in self.meaning.due
+                if node.src
+                else False
+            )
             if present and node.op == "mul_mat_id" and node.src[0] in command.banks:
                 return node
         return None
@@ -447,7 +485,9 @@ class Unrolled:
             if not isinstance(other, Compute) or other.split != split:
                 continue
             node = self.graph.node(other.node)
-            present = ("node", node.dst, node.src[0], when) in self.meaning.due if node.src else False
+            present = (
+                ("node", node.dst, node.src[0], when) in self.meaning.due if node.src else False
+            )
             if present and node.op == "mul_mat_id" and self.schedule.bound(other, 0) == command.dst:
                 return node, when
         raise CannotExplore(f"no matmul of split {split} reads the experts of {command.dst!r}")

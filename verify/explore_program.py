@@ -104,7 +104,9 @@ class World:
         if name not in self._known:
             place = self.schedule.location(name)
             first = self.value(place.offset)
-            self._known[name] = tuple(self.cell(place.space, first + a) for a in self.addresses(name))
+            self._known[name] = tuple(
+                self.cell(place.space, first + a) for a in self.addresses(name)
+            )
         return self._known[name]
 
     def logical(self, name: str) -> list[tuple[str, int]]:

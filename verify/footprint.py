@@ -36,6 +36,8 @@ MAY_READ = "may read"
 
 #: ops whose last source names the bytes that they write into
 TARGET_SOURCES = {"set_rows": 2, "cpy": 1}
+#: ops with a source of ids, and which one it is
+INDEX_SOURCES = {"mul_mat_id": 2, "get_rows": 1, "add_id": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,8 @@ class Footprints:
             read = self._read(part, self.schedule.bound(command, index), source, time, "source")
             if op.source_reads(index) is Reads.EXPERTS and self._raw_ids_on_bank(node):
                 continue  # BK005 tells: such a read has no meaning to hold it to
+            if INDEX_SOURCES.get(node.op) == index and self._slots_off_bank(node, source):
+                continue  # the same
             read = self._through_bank(read, node, index)
             if op.source_reads(index) is Reads.EXPERTS and read.bank is None:
                 read = replace(read, experts=self._experts_of(node, read.due, time))
@@ -153,9 +157,7 @@ class Footprints:
             self.reads.append(self._read(part, node.dst, node.dst, time, "old"))
         self.writes.append(Write(part.index, region_of(self.schedule, node.dst), event))
 
-    def _declared(
-        self, command: Compute, node: Node, part: Part, time: Time, event: Event
-    ) -> None:
+    def _declared(self, command: Compute, node: Node, part: Part, time: Time, event: Event) -> None:
         """A footprint of the node's own; a source in it is read from where it is bound."""
         for name in node.reads if node.reads is not None else node.src:
             bound = name
@@ -272,9 +274,9 @@ class Footprints:
         if write.source is None:
             return write.event == event
         source = write.source
-        if event == INITIAL:
-            usage = self.schedule.location(source.region.tensor.name).usage
-            return usage not in (None, Usage.COMPUTE)
+        usage = self.schedule.location(source.region.tensor.name).usage
+        if event == INITIAL and usage not in (None, Usage.COMPUTE):
+            return True
         return any(
             self.order.before(other.part, source.part) and self.carries(other, event)
             for other in self.by_space.get(source.region.space, ())
@@ -321,6 +323,12 @@ class Footprints:
     def _raw_ids_on_bank(self, node: Node) -> bool:
         bank = self.schedule.graph.find_bank(node.src[0])
         return bank is not None and bank_of_node(self.schedule, node) is None
+
+    def _slots_off_bank(self, node: Node, source: str) -> bool:
+        graph = self.schedule.graph
+        if graph.find_bank(node.src[0]) is not None:
+            return False
+        return any(source == bank.slot_ids for bank in graph.banks)
 
     def _latest(self, place: Part, wanted: Callable[[FillBank], bool]) -> tuple[int, int] | None:
         assert self.schedule.program is not None

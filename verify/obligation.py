@@ -321,12 +321,11 @@ class Judge:
         """Follow copies from a wrong read to the reads and writes that made it wrong."""
         if write is None or relation != "stale" or write.source is None or target is None:
             return [(Root(read, write, relation, address), ())]
-        meant = self.footprints.original(write.source.region.tensor.name)
-        if logical_space(self.schedule, meant) != target.space:
-            return [(Root(read, write, relation, address), ())]  # a copy of something else
         scope = Scope({n: (v, v) for n, v in values.symbols.items()}, {})
         fixed = Target(target.event, target.space, number(values.value(target.address)))
         start = values.value(size(write.region.start))
+        if not self._hands_on(write, number(address - start), fixed, values):
+            return [(Root(read, write, relation, address), ())]  # a copy of something else
         source = write.source.region
         moved = rearrange(number(address - start), write.region.tensor, source.tensor)
         inner = values.value(size(source.start) + moved)
@@ -337,6 +336,17 @@ class Judge:
             for root, path in self._roots(write.source, cause, how, inner, fixed, values):
                 found.append((root, (write.part, *path)))
         return found or [(Root(read, write, relation, address), ())]
+
+    def _hands_on(self, write: Write, inside: Int, target: Target, values: Values) -> bool:
+        """Whether a copy is meant to bring that version to that byte of what it writes."""
+        assert write.source is not None
+        name = write.source.region.tensor.name
+        copy = self.schedule.copy_of(name)
+        meant = self.sequential.region(copy[1] if copy is not None else name)
+        if meant.space != target.space:
+            return self.footprints.carries(write, target.event)  # by way of a staging place
+        moved = rearrange(inside, write.region.tensor, meant.tensor)
+        return values.value(size(meant.start) + moved) == values.value(target.address)
 
     # -- views whose place in the base is not known ----------------------------------------------
 

@@ -86,6 +86,18 @@ class Case:
         return self.write is not None and self.write.event == self.fault.due
 
     @property
+    def races_with_due(self) -> bool:
+        """Whether the write and one that brings the due version may end in either order."""
+        write, due = self.write, self.fault.due
+        return write is not None and any(
+            self.footprints.carries(other, due)
+            and not self.before(other.part, write.part)
+            and not self.before(write.part, other.part)
+            for other in self.footprints.by_space.get(self.root_read.region.space, ())
+            if other.part != write.part
+        )
+
+    @property
     def overwrote_due(self) -> bool:
         """Whether the due version was in the bytes before the write."""
         write, due = self.write, self.fault.due
@@ -113,6 +125,15 @@ class Case:
     def foreign_write(self) -> bool:
         """Whether the write is to another tensor that lies on the same bytes."""
         return self.written_base is not None and self.written_base != self.read_base
+
+    @property
+    def brings_other(self) -> bool:
+        """Whether the write is a copy of another tensor than the reader means: two that are
+        staged in one place."""
+        write, original = self.write, self.footprints.original
+        if write is None or write.source is None:
+            return False
+        return original(write.source.region.tensor.name) != original(self.fault.read.due.name)
 
     @property
     def computed_source(self) -> bool:
@@ -151,9 +172,12 @@ class Case:
 
     @property
     def other_fill(self) -> bool:
-        """Whether the write is the upload of a fill other than the one that serves the reader."""
+        """Whether the write is an upload of the reader's group, but not of the fill that serves it."""
         bank, write = self.fault.read.bank, self.write
         if bank is None or write is None or write.event is None or write.event.kind != "state":
+            return False
+        filled = self.schedule.graph.find_bank(write.event.name)
+        if filled is None or filled.group != bank.bank.group:
             return False
         return (write.event.index, write.event.iteration) != bank.fill
 
