@@ -73,7 +73,7 @@ class Banks:
     def exceeds(
         self, bank: Bank, first: tuple[int, int], last: tuple[int, int], scope: Scope
     ) -> Bool:
-        """Whether the experts of all fills of the group from one to another can exceed the slots."""
+        """Whether the experts of a group's fills, from one to another, can exceed the slots."""
         if bank.policy != "lru-slots":
             return True
         counts: dict[int, tuple[Expr, int]] = {}

@@ -20,13 +20,11 @@ from .encode import DEFAULT_EFFORT, Solver
 from .footprint import Footprints
 from .obligation import Fault, Judge, Undecided
 from .order import Order, build_order
-from .region import NeedsNumbers, Unsupported
 from .regime import Regime, TooManyRegimes, at_values, regimes
-from .rules import classify
+from .region import NeedsNumbers, Unsupported
+from .rules import RULES, Broken, Statics, broken_statics, classify
 from .rules.case import Case
 from .rules.cost import co001, crossing
-from .rules.placement import Broken, Statics
-from .rules.table import RULES
 from .sequential import Sequential
 from .witness import counterexample
 
@@ -151,7 +149,7 @@ class _Check:
 
     def _statics(self, schedule: Schedule, regime: Regime, order: Order) -> None:
         statics = Statics(schedule, regime, order, self.solver)
-        for broken in statics.check():
+        for broken in broken_statics(statics):
             self._static(broken)
         self.obligations += statics.obligations
         for reason in statics.undecided:
@@ -161,9 +159,7 @@ class _Check:
         def node_exists(node: Node, iteration: int) -> bool:
             return regime.holds(node.when, iteration)
 
-        sequential = Sequential(
-            schedule, lambda c, i: (c, i) in order.by_command, node_exists
-        )
+        sequential = Sequential(schedule, lambda c, i: (c, i) in order.by_command, node_exists)
         footprints = Footprints(schedule, order, sequential)
         judge = Judge(
             schedule, sequential, footprints, self.solver, regime.ranges, regime.condition
@@ -221,7 +217,7 @@ class _Check:
         rule = RULES[codes[0]]
         shown = counterexample(schedule, judge, fault)
         self.findings[key] = Finding(
-            rule.code, rule.kind, self._message(fault, shown.reader.text), 
+            rule.code, rule.kind, self._message(fault, shown.reader.text),
             f"$.program[{reader.command}]", codes[1:], (), shown,
         )  # fmt: skip
 

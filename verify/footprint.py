@@ -32,7 +32,7 @@ from .region import NeedsNumbers, Region, Unsupported, region_of
 from .sequential import INITIAL, Event, Sequential, Time, callback_names, callback_time
 
 #: ops whose last source names the bytes that they write into
-_TARGET_SOURCES = {"set_rows": 2, "cpy": 1}
+TARGET_SOURCES = {"set_rows": 2, "cpy": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Footprints:
             self._declared(node, part, time, event)
             return
         for index, source in enumerate(node.src):
-            if _TARGET_SOURCES.get(node.op) == index:
+            if TARGET_SOURCES.get(node.op) == index:
                 continue
             read = self._read(part, self.schedule.bound(command, index), source, time, "source")
             if op.source_reads(index) is Reads.EXPERTS and self._raw_ids_on_bank(node):
@@ -308,9 +308,7 @@ class Footprints:
         bank = self.schedule.graph.find_bank(node.src[0])
         return bank is not None and bank_of_node(self.schedule, node) is None
 
-    def _latest(
-        self, place: Part, wanted: Callable[[FillBank], bool]
-    ) -> tuple[int, int] | None:
+    def _latest(self, place: Part, wanted: Callable[[FillBank], bool]) -> tuple[int, int] | None:
         assert self.schedule.program is not None
         found = None
         for (command, iteration), parts in self.order.by_command.items():
@@ -337,13 +335,13 @@ class Footprints:
     def _reader(self, command: CopyExperts) -> Node | None:
         """The matmul that reads the copied experts: of the split that consumes, if it has one."""
         schedule = self.schedule
-        nodes = [n for n in schedule.graph.nodes if n.op == "mul_mat_id" and n.src[0] == command.src]
+        nodes = [
+            n for n in schedule.graph.nodes if n.op == "mul_mat_id" and n.src[0] == command.src
+        ]
         split = command.for_split if command.for_split is not None else command.split
         if split is not None and schedule.splits is not None:
             span = schedule.splits[split]
-            here = [
-                n for n in nodes if span.start <= schedule.graph.position(n.dst) < span.end
-            ]
+            here = [n for n in nodes if span.start <= schedule.graph.position(n.dst) < span.end]
             nodes = here or nodes
         return nodes[0] if nodes else None
 

@@ -13,6 +13,7 @@ byte where this fails, one question per writer, so that each fault names who cau
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -97,8 +98,10 @@ class Judge:
         self.obligations = 0
         scope = Scope(symbols, {})
         self.regime = scope.condition(regime)
-        facts = self.regime[1:] if isinstance(self.regime, tuple) and self.regime[0] == "and" else (
-            (self.regime,) if isinstance(self.regime, tuple) else ()
+        facts = (
+            self.regime[1:]
+            if isinstance(self.regime, tuple) and self.regime[0] == "and"
+            else ((self.regime,) if isinstance(self.regime, tuple) else ())
         )
         self.facts = frozenset(facts)
 
@@ -141,9 +144,7 @@ class Judge:
             parts.append(used(read.experts.set_id, quotient(byte, read.experts.stride)))
         return parts
 
-    def _targets(
-        self, read: Read, byte: Int, scope: Scope
-    ) -> Iterator[tuple[Bool, Target | None]]:
+    def _targets(self, read: Read, byte: Int, scope: Scope) -> Iterator[tuple[Bool, Target | None]]:
         assert read.time is not None
         if read.bank is not None:
             yield True, self._bank_target(read, byte)
@@ -240,16 +241,12 @@ class Judge:
         yield None, "none", empty
 
     def _latest(self, write: Write, here: Bool, found: list[tuple[Write, Bool]]) -> Bool:
-        later = (
-            neg(other) for w, other in found if self.order.before(write.part, w.part)
-        )
+        later = (neg(other) for w, other in found if self.order.before(write.part, w.part))
         return conj([here, *later])
 
     def _sees(self, read: Read, address: Int, target: Target, scope: Scope) -> Bool:
         """Whether the read of a copy gets the target's version at that byte in every order."""
-        return conj(
-            neg(wrong) for _, _, wrong in self._wrongs(read, address, target, scope)
-        )
+        return conj(neg(wrong) for _, _, wrong in self._wrongs(read, address, target, scope))
 
     def _writes(self, write: Write, address: Int, target: Target, scope: Scope) -> Bool:
         """Whether the write gives that byte the target's version."""
@@ -283,11 +280,13 @@ class Judge:
         if write.experts.padding:
             rest = inside - expert * write.experts.stride
             moved.append(
-                conj([
-                    scope.le(number(1), expert),
-                    used(write.experts.set_id, expert - 1),
-                    scope.lt(rest, number(write.experts.padding)),
-                ])
+                conj(
+                    [
+                        scope.le(number(1), expert),
+                        used(write.experts.set_id, expert - 1),
+                        scope.lt(rest, number(write.experts.padding)),
+                    ]
+                )
             )
         return conj([here, disj(moved)])
 
@@ -353,8 +352,10 @@ class Judge:
         if len(writers) >= 1 and all(w.source is not None for w in writers):
             return self._copied_like_sequence(read, writers, time)
         base = self.schedule.base(read.region.tensor.name).name
-        times = {e.event: e.time for e in self.sequential.entries.get(
-            logical_space(self.schedule, base), ())}
+        times = {
+            e.event: e.time
+            for e in self.sequential.entries.get(logical_space(self.schedule, base), ())
+        }
         earlier: list[tuple[Time, Write]] = []
         for write in writers:
             owner = self.schedule.base(write.region.tensor.name).name
@@ -367,7 +368,7 @@ class Judge:
             elif not self.order.before(read.part, write.part):
                 return False
         earlier.sort(key=lambda pair: pair[0])
-        steps = zip(earlier, earlier[1:], strict=False)
+        steps = itertools.pairwise(earlier)
         if not all(self.order.before(a.part, b.part) for (_, a), (_, b) in steps):
             return False
         done = {write.event for _, write in earlier}
@@ -384,8 +385,7 @@ class Judge:
             elif not self.order.before(read.part, write.part):
                 return False
         last = [
-            w for w in before
-            if all(o is w or self.order.before(o.part, w.part) for o in before)
+            w for w in before if all(o is w or self.order.before(o.part, w.part) for o in before)
         ]
         if len(last) != 1 or last[0].experts is not None or last[0].source is None:
             return False

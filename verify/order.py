@@ -101,7 +101,9 @@ def copy_contract(schedule: Schedule, command: Copy | CopyExperts | FillBank) ->
     memories = (schedule.location(source).memory or "", schedule.location(target).memory or "")
     contract = schedule.graph.device(device).contract(*memories)
     if contract is None:
-        raise ValueError(f"device {device!r} has no copy contract from {memories[0]} to {memories[1]}")
+        raise ValueError(
+            f"device {device!r} has no copy contract from {memories[0]} to {memories[1]}"
+        )
     return contract
 
 

@@ -127,9 +127,7 @@ def rearrange(offset: Int, source: Tensor, target: Tensor) -> Int:
 
 def _packed_numbers(tensor: Tensor) -> list[int]:
     numbers = []
-    for stride, count in zip(
-        packed_strides(tensor.dtype, tensor.shape), tensor.shape, strict=True
-    ):
+    for stride, count in zip(packed_strides(tensor.dtype, tensor.shape), tensor.shape, strict=True):
         if stride.constant is None:
             if count.constant == 1:
                 numbers.append(0)

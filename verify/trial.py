@@ -128,9 +128,10 @@ class Trial:
         schedule = self.footprints.schedule
         base = schedule.base(write.region.tensor.name).name
         shift = self.fault.values.int(size(shift_to_logical(schedule, base)))
-        if self.fault.target is not None and write.event == self.fault.target.event:
-            if logical_space(schedule, base) != self.fault.target.space:
-                return write.event, -1
+        target = self.fault.target
+        mine = target is None or logical_space(schedule, base) == target.space
+        if target is not None and write.event == target.event and not mine:
+            return write.event, -1  # another tensor of the same event
         return write.event, address - shift
 
     def _initial(self, place: Place) -> Version:

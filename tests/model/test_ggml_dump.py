@@ -138,6 +138,23 @@ def test_a_reshape_of_what_is_not_known_is_not_known() -> None:
     assert read_dump(lines(document))[0].graph.tensor("y@8").about
 
 
+def test_a_reshape_follows_its_source_only_where_that_is_dense_and_of_the_same_base() -> None:
+    document = small()
+    # y turned around densely: the same bytes, but not in the order of a reshape.
+    turned = row("turned", "TRANSPOSE", [6, 8, 1, 1], [7], nb=[32, 4, 192, 192])
+    document["tensors"][10] |= turned | {"view_of": 7, "view_offs": 0}
+    document["tensors"][11] |= {"op": "RESHAPE", "ne": [48, 1, 1, 1], "nbytes": 192, "src": [10],
+                                "view_of": 7}  # fmt: skip
+    assert read_dump(lines(document))[0].graph.tensor("out").about
+    del document["tensors"][10]["nb"], document["tensors"][10]["view_offs"]
+    document["tensors"][10] |= {"op": "RESHAPE"}
+    assert not read_dump(lines(document))[0].graph.tensor("out").about
+    # A source of the same size in other bytes tells nothing.
+    document["tensors"][10] |= {"op": "SCALE", "ne": [8, 6, 1, 1], "src": [8]}
+    del document["tensors"][10]["view_of"]
+    assert read_dump(lines(document))[0].graph.tensor("out").about
+
+
 def test_ranges_of_ids() -> None:
     graph = read_dump(lines(small()))[0].graph
     assert {t.name: t.values for t in graph.tensors if t.values} == {

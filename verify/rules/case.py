@@ -143,7 +143,7 @@ class Case:
                 return True
         return False
 
-    # -- banks and experts --------------------------------------------------------------------------
+    # -- banks and experts ------------------------------------------------------------------
 
     @property
     def reads_bank(self) -> bool:
