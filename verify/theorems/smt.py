@@ -70,8 +70,9 @@ def decide(assertions: Iterable[Term], effort: int = DEFAULT_EFFORT) -> Answer:
     """Whether closed formulas are satisfiable together, and in which structure."""
     assertions = tuple(assertions)
     solver = z3.Solver(ctx=z3.Context())
-    # Without the preset for this logic: it is twice as slow on the larger questions here.
+    # Without the preset for the logic, and splitting by relevancy: several times faster here.
     solver.set("auto_config", False)
+    solver.set("smt.case_split", 3)
     solver.set("rlimit", effort)
     solver.set("random_seed", 0)
     solver.from_string(smt_text(assertions))

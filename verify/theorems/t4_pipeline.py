@@ -89,7 +89,6 @@ OWN_EVENT = Hypothesis(
     "event-of-that-copy",
     "the event is that of the destination and the copy index that is overwritten (PP003)",
     event_of(place, event),
-    "t4-other-index",
 )
 EVERY_SPLIT = Hypothesis(
     "event-after-every-split",

@@ -118,7 +118,6 @@ WHOLE = Hypothesis(
     forall(
         x, y, s, t, conj(next_expert(x, y), held_at(x, s), next_slot(s, t)) >> held_at(y, t)
     ),
-    "t5-tail-in-bank",
 )  # fmt: skip
 PADDED = Hypothesis(
     "padding-covers-over-read",
