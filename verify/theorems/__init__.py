@@ -113,4 +113,4 @@ def _version(name: str) -> str:
         return "unknown"
 
 
-__all__ = ["MODULES", "prove", "theorem", "write_queries"]
+__all__ = ["DEFAULT_EFFORT", "MODULES", "prove", "theorem", "write_queries"]
