@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from .logic import BOOL, INT, Sort, Term, symbols_of
 
@@ -46,7 +47,7 @@ def fragment(assertions: Iterable[Term]) -> Fragment:
     cycle = _cycle(edges)
     if cycle:
         way = " → ".join(cycle)
-        through = ", ".join(edges[pair] for pair in zip(cycle, cycle[1:], strict=False))
+        through = ", ".join(edges[pair] for pair in pairwise(cycle))
         raise OutsideFragment(f"the sorts lead in a circle: {way} (through {through})")
     name = "linear integer arithmetic" if integers and not edges and not quantifiers else "EPR"
     if integers and name == "EPR":

@@ -92,9 +92,7 @@ def prove_step(
         if None not in (opinion, answer.satisfiable) and opinion != answer.satisfiable
     )
     proof, twin, *drops = answers
-    dropped = tuple(
-        _dropped(query, answer) for query, answer in zip(asked[2:], drops, strict=True)
-    )
+    dropped = tuple(_dropped(query, answer) for query, answer in zip(asked[2:], drops, strict=True))
     countermodel = _countermodel(proof.structure, asked[0].assertions)
     return StepReport(
         step.name,
@@ -147,9 +145,7 @@ def _dropped(query: Query, answer: Answer) -> DroppedHypothesis:
     )
 
 
-def _countermodel(
-    structure: Structure | None, assertions: tuple[Term, ...]
-) -> Countermodel | None:
+def _countermodel(structure: Structure | None, assertions: tuple[Term, ...]) -> Countermodel | None:
     if structure is None:
         return None
     return Countermodel(

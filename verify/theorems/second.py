@@ -24,22 +24,24 @@ def cvc5_opinion() -> Second:
 
     def ask(query: Query) -> bool | None:
         text = smt_text(query.assertions)
-        # The script's own logic and options come first; a finite model is looked for where there
-        # should be one, for else cvc5 may go on forever.
-        terms = cvc5.TermManager()
-        solver = cvc5.Solver(terms)
-        solver.setOption("tlimit-per", str(LIMIT))
-        solver.setOption("seed", "0")
-        if query.expected:
-            solver.setOption("finite-model-find", "true")
-        parser = cvc5.InputParser(solver)
-        parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, text, query.label)
-        answer = ""
-        while True:
-            command = parser.nextCommand()
-            if command.isNull():
-                break
-            answer = str(command.invoke(solver, parser.getSymbolManager())).strip() or answer
-        return {"sat": True, "unsat": False}.get(answer)
+        # Looking for finite models settles most questions that have one, and some that have none.
+        for finite in (query.expected, not query.expected):
+            answer = _answer(cvc5, text, query.label, finite)
+            if answer is not None:
+                return answer
+        return None
 
     return ask
+
+
+def _answer(cvc5: Any, text: str, label: str, finite: bool) -> bool | None:
+    solver = cvc5.Solver(cvc5.TermManager())
+    solver.setOption("tlimit-per", str(LIMIT))
+    solver.setOption("seed", "0")
+    solver.setOption("finite-model-find", "true" if finite else "false")
+    parser = cvc5.InputParser(solver)
+    parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, text, label)
+    answer = ""
+    while not (command := parser.nextCommand()).isNull():
+        answer = str(command.invoke(solver, parser.getSymbolManager())).strip() or answer
+    return {"sat": True, "unsat": False}.get(answer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .logic import Sort, Symbol, conj, disj, equal, exists, forall
 from .outline import Hypothesis, Step, Theorem
-from .vocabulary import Command, before, issued, orders_conflict, strict_order, total_order, unique
+from .vocabulary import Command, before, strict_order, total_order, unique
 
 Split = Sort("Split")
 Tensor = Sort("Tensor")
@@ -20,16 +20,15 @@ result = Symbol("has_result", (Command, Tensor))
 node = Symbol("is_node", (Command,))
 user = Symbol("is_user_code", (Command,))  # callbacks, fills, user writes
 compute = Symbol("in_compute_buffer", (Base,))
-reads = Symbol("reads_target", (Command,))  # consumers of the prefetched bytes
 touches = Symbol("writes_target", (Command,))
 
 (source,) = Base.constants("source")
 issuing, consuming = Split.constants("issuing consuming")
 prefetch, copy, consumer = Command.constants("prefetch ordinary_copy consumer")
 
-w, c = Command.variables("w c")
-s, s2 = Split.variables("s s2")
-x, y = Tensor.variables("x y")
+(w,) = Command.variables("w")
+(s,) = Split.variables("s")
+(x,) = Tensor.variables("x")
 base, base2 = Base.variables("base base2")
 
 SETTING = (
@@ -79,7 +78,9 @@ EARLIER_AWAITED = Hypothesis(
     "earlier-writers-awaited",
     "what splits before the issuing one wrote to the source has been written when the prefetch "
     "starts",
-    forall(w, s, conj(writes(w, source), current(w, s), earlier(s, issuing)) >> before(w, prefetch)),
+    forall(
+        w, s, conj(writes(w, source), current(w, s), earlier(s, issuing)) >> before(w, prefetch)
+    ),
     "t1-without-earlier-awaited",
 )
 LATER_AFTER_COPY = Hypothesis(
@@ -151,10 +152,11 @@ THEOREM = Theorem(
     "A prefetch, issued one split ahead under the guards, reads the version that the ordinary "
     "copy would have read; if its target is kept and the consumer waits, the consumer reads it.",
     "First step: every write of the source's bytes ends before the prefetch starts, or starts "
-    "after both transfers ended; so the last write before the prefetch is the last one before the "
-    "ordinary copy, and by T7 both read its version. Second step: the local condition of T7 holds "
-    "for the consumer's read of the target, with the prefetch as the writer. Third step: the same "
-    "for any look-ahead, if each split that is passed over is guarded.",
+    "after both transfers ended. The schedule without prefetch is right, so each write of the "
+    "first kind ends before the ordinary copy too; hence the last write before the prefetch is "
+    "the last one before the ordinary copy, and by T7 both read its version. Second step: the "
+    "local condition of T7 holds for the consumer's read of the target, with the prefetch as the "
+    "writer. Third step: the same for any look-ahead, if each split passed over is guarded.",
     (
         Step(
             "same version, one ahead",
@@ -200,5 +202,3 @@ THEOREM = Theorem(
     "A source that nothing writes (a weight without callbacks) may be prefetched without the "
     "usage guard: the guard is sufficient here, PF001 is the exact condition.",
 )  # fmt: skip
-
-__all__ = ["THEOREM", "issued", "orders_conflict"]

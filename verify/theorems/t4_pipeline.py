@@ -45,7 +45,7 @@ EVENTS = (
     in_pass(transfer, here),
 )
 
-ON_READERS_QUEUE = conj(forall(r, q, (reads(r, place) & on(r, q)) >> on(transfer, q)))
+ON_READERS_QUEUE = forall(r, q, (reads(r, place) & on(r, q)) >> on(transfer, q))
 QUEUE_WAITS = exists(
     q, conj(awaits(guard, event), on(guard, q), on(transfer, q), issued(guard, transfer))
 )

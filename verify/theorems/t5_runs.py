@@ -213,4 +213,3 @@ THEOREM = Theorem(
     "What the kernel reads past the last expert of a tensor is not defined by any tail: that "
     "needs spare bytes (BK009).",
 )  # fmt: skip
-

@@ -116,7 +116,7 @@ REWRITTEN = Hypothesis(
     >> conj(writer(between), due(between), before(last_other, between), before(between, read)),
 )
 
-# -- and is needed -----------------------------------------------------------------------------------
+# -- and is needed --------------------------------------------------------------------------------
 
 UNORDERED = Hypothesis(
     "not-i",
@@ -135,7 +135,7 @@ NOT_BETWEEN = Hypothesis(
 )
 OTHER_BEFORE = conj(writer(other), ~due(other), before(other, read))
 
-# -- copies ------------------------------------------------------------------------------------------
+# -- copies ---------------------------------------------------------------------------------------
 
 writes_source = Symbol("writes_source", (Command,))  # the bytes that the copy reads
 carries = Symbol("carries_due_version", (Command,))  # in the given execution
@@ -189,7 +189,9 @@ LATEST = Hypothesis(
 COPY_LAST = forall(w, writer(w) >> ~(built(copy, w) & built(w, read)))
 
 
-def _built(name: str, words: str, runs: Relation, why: Hypothesis, goal: Term, *facts: Term) -> Step:
+def _built(
+    name: str, words: str, runs: Relation, why: Hypothesis, goal: Term, *facts: Term
+) -> Step:
     return Step(
         name, words, (*ORDERED, constructed(runs), *facts), (ISSUED, why), execution(built) & goal,
         exists(a, before(a, read)),

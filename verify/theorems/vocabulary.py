@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .logic import BOOL, Sort, Symbol, Term, conj, disj, distinct, equal, forall
+from .logic import BOOL, Sort, Symbol, Term, conj, disj, equal, forall
 
 Command = Sort("Command")
 Queue = Sort("Queue")
@@ -16,8 +16,8 @@ host = Symbol("on_host", (Command,))
 #: it is issued on that queue of a device
 on = Symbol("on_queue", (Command, Queue))
 
-a, b, c, r, w, w2 = Command.variables("a b c r w w2")
-q, q2 = Queue.variables("q q2")
+a, b = Command.variables("a b")
+(q,) = Queue.variables("q")
 
 
 def strict_order(relation: Symbol) -> Term:
@@ -38,11 +38,6 @@ def unique(relation: Symbol) -> Term:
     x = relation.domain[0].variables("x")[0]
     y, z = relation.domain[1].variables("y z")
     return forall(x, y, z, (relation(x, y) & relation(x, z)) >> equal(y, z))
-
-
-def orders_conflict(relation: Symbol, x: Term, y: Term) -> Term:
-    """Whether two things are ordered, one way or the other."""
-    return relation(x, y) | relation(y, x)
 
 
 #: Rules 1, 2 and 5 of the order: queues are in order, the host waits for itself, transitivity.
@@ -68,12 +63,10 @@ __all__ = [
     "Command",
     "Queue",
     "before",
-    "distinct",
     "flag",
     "host",
     "issued",
     "on",
-    "orders_conflict",
     "strict_order",
     "total_order",
     "unique",

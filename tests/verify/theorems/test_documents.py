@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 import splitproof
 from splitproof.model.report import Verdict
 from splitproof.verify.theorems import MODULES, theorem

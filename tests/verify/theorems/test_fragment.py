@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-
 from splitproof.verify.theorems.fragment import OutsideFragment, fragment
 from splitproof.verify.theorems.logic import (
     INT,

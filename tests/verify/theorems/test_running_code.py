@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-
 from splitproof.exec.experts import runs
 from splitproof.model.cache import CacheError, Expert, SlotState, empty_slots, lru_slots
 from splitproof.verify.theorems import t3_fill, t5_runs, t8_flooding
@@ -29,10 +28,13 @@ def bank(before: SlotState, after: SlotState, **more: Any) -> Structure:
         "slot_of": lambda x, s: maps[0].get(x) == s,
         "slot_of_after": lambda x, s: maps[1].get(x) == s,
     }
-    for name, value in more.items():
-        meaning[name] = value if callable(value) else (lambda value: lambda: value)(value)
+    meaning |= {name: value if callable(value) else constant(value) for name, value in more.items()}
     universes = {"Slot": tuple(range(len(before.owners))), "Expert": ALL_EXPERTS}
     return Structure(universes, meaning)
+
+
+def constant(value: Any) -> Callable[[], Any]:
+    return lambda: value
 
 
 BANK_INVARIANT = t3_fill.invariant(t3_fill.content, t3_fill.slot_of)
@@ -190,9 +192,6 @@ def test_one_slot_more_hits_in_every_layer(layers: int, k: int) -> None:
     if bound >= k:
         assert all(hit == 0 for row in decode(bound, tokens)[1:] for hit in row)
     assert all(hit >= 1 for row in decode(bound + 1, tokens)[1:] for hit in row)
-
-
-Held = tuple[SlotState, set[Expert]]
 
 
 def list_of(before: SlotState, after: SlotState, **more: Any) -> Structure:
