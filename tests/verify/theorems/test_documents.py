@@ -57,3 +57,13 @@ def test_without_the_hypothesis_it_goes_wrong(name: str) -> None:
 def test_with_it_it_is_proved(name: str) -> None:
     report = splitproof.check(HERE / f"{name}-repaired.json")
     assert report.verdict is Verdict.PROVED and report.failures == ()
+
+
+def test_the_page_names_every_hypothesis_and_document() -> None:
+    page = (HERE.parent / "theorems.md").read_text(encoding="utf-8")
+    for name in MODULES:
+        assert f"## {name} " in page
+        for step in theorem(name).steps:
+            missing = [h.name for h in step.hypotheses if h.name not in page]
+            assert missing == [], f"{name}, {step.name}"
+    assert [name for name in NAMES if f"theorems/{name}.json" not in page] == []
