@@ -340,4 +340,4 @@ def apply(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
     if function is None:
         raise UnsupportedOp(f"{node.op} ({node.dst}) has no reference")
     result: Any = function(src, node, ne)
-    return result  # type: ignore[no-any-return]
+    return result

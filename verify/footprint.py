@@ -31,6 +31,9 @@ from .order import Order, Part, copy_contract
 from .region import NeedsNumbers, Region, Unsupported, region_of
 from .sequential import INITIAL, Event, Sequential, Time, callback_names, callback_time
 
+#: the role of a read that a callback may make: bytes without a version are no fault then
+MAY_READ = "may read"
+
 #: ops whose last source names the bytes that they write into
 TARGET_SOURCES = {"set_rows": 2, "cpy": 1}
 
@@ -233,8 +236,10 @@ class Footprints:
         part = parts[0]
         time = callback_time(self.schedule, command, part.command, part.iteration)
         event = Event("callback", part.command, part.iteration)
+        named = frozenset(command.reads or ())
         for name in callback_names(self.schedule, command.reads):
-            self.reads.append(self._read(part, name, name, time, "callback"))
+            role = "callback" if name in named else MAY_READ
+            self.reads.append(self._read(part, name, name, time, role))
         for name in callback_names(self.schedule, command.writes):
             self.writes.append(Write(part.index, region_of(self.schedule, name), event))
 

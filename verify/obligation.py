@@ -21,9 +21,17 @@ from ..model.schedule import Schedule
 from ..model.symbol import Condition
 from .banks import Banks
 from .encode import Solver
-from .footprint import Footprints, Read, Write
+from .footprint import MAY_READ, Footprints, Read, Write
 from .region import Region, rearrange
-from .sequential import INITIAL, Event, Sequential, Time, logical_space, shift_to_logical
+from .sequential import (
+    INITIAL,
+    Event,
+    Sequential,
+    Time,
+    covers,
+    logical_space,
+    shift_to_logical,
+)
 from .term import Bool, Int, Scope, Values, conj, disj, neg, number, quotient, size, used, variable
 
 BYTE = "byte"
@@ -186,7 +194,7 @@ class Judge:
         elif answer.found:
             assert answer.values is not None
             values = answer.values
-            start = values.int(size(read.region.start))
+            start = values.value(size(read.region.start))
             address = start + values.variables[BYTE]
             for root, path in self._roots(read, write, relation, address, target, values):
                 yield Fault(read, root, target, values, path)
@@ -209,8 +217,8 @@ class Judge:
         self, read: Read, address: Int, target: Target | None, scope: Scope
     ) -> Iterator[tuple[Write | None, str, Bool]]:
         """``(write, relation, where)``: each write that can make the read wrong."""
-        if target is None:  # the sequential run itself reads nothing there
-            yield None, "none", True
+        if target is None:  # the sequential run itself reads bytes that nobody wrote
+            yield None, "none", read.role != MAY_READ
             return
         before: list[tuple[Write, Bool]] = []
         raced: list[Bool] = []  # bytes that are wrong already: each fault is told once
@@ -292,7 +300,7 @@ class Judge:
 
     def initial(self, space: str) -> bool:
         """Whether bytes of a space have a version before anything runs."""
-        if space.startswith("own:"):
+        if space.startswith(("own:", "base:")):
             return False
         return self.schedule.graph.buffer(space).usage != "compute"
 
@@ -317,14 +325,14 @@ class Judge:
         if logical_space(self.schedule, meant) != target.space:
             return [(Root(read, write, relation, address), ())]  # a copy of something else
         scope = Scope({n: (v, v) for n, v in values.symbols.items()}, {})
-        fixed = Target(target.event, target.space, number(values.int(target.address)))
-        start = values.int(size(write.region.start))
+        fixed = Target(target.event, target.space, number(values.value(target.address)))
+        start = values.value(size(write.region.start))
         source = write.source.region
         moved = rearrange(number(address - start), write.region.tensor, source.tensor)
-        inner = values.int(size(source.start) + moved)
+        inner = values.value(size(source.start) + moved)
         found = []
         for cause, how, wrong in self._wrongs(write.source, number(inner), fixed, scope):
-            if not values.bool(wrong):
+            if not values.holds(wrong):
                 continue
             for root, path in self._roots(write.source, cause, how, inner, fixed, values):
                 found.append((root, (write.part, *path)))
@@ -374,6 +382,8 @@ class Judge:
         done = {write.event for _, write in earlier}
         logical = self.sequential.region(base)
         due = self.sequential.writers(logical.space, time)
+        if not self.initial(logical.space) and not any(covers(r, logical) for _, r in due):
+            return False  # bytes of the base may have no version at all
         return all(e in done for e, r in due if _overlap(r, logical, self.symbols))
 
     def _copied_like_sequence(self, read: Read, writers: list[Write], time: Time) -> bool:

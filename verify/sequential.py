@@ -205,6 +205,7 @@ def callback_names(schedule: Schedule, names: tuple[str, ...] | None) -> Iterato
             yield name
             continue
         for tensor in graph.tensors:
-            if tensor.view_of is None and tensor.name not in kept_out:
-                if (schedule.location(tensor.name).usage or Usage.COMPUTE) == usage:
-                    yield tensor.name
+            if tensor.view_of is not None or tensor.name in kept_out:
+                continue
+            if (schedule.location(tensor.name).usage or Usage.COMPUTE) == usage:
+                yield tensor.name

@@ -33,12 +33,12 @@ def al002(s: Statics) -> Iterator[Broken]:
         if values is not None:
             yield Broken(
                 "AL002",
-                f"{tensor.name!r} ends at byte {values.int(end)} of buffer {buffer.name!r}, "
+                f"{tensor.name!r} ends at byte {values.value(end)} of buffer {buffer.name!r}, "
                 f"which has {buffer.bytes}",
                 f"$.tensors.{tensor.name}",
                 (
-                    ("start", values.int(start)),
-                    ("end", values.int(end)),
+                    ("start", values.value(start)),
+                    ("end", values.value(end)),
                     ("buffer", buffer.bytes),
                 ),
                 tuple(values.symbols.items()),

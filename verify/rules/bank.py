@@ -77,6 +77,23 @@ def _away(s: Statics, site: Site, bank: str, memory: str) -> Broken:
     )
 
 
+# ∀ node reading bank b:  when(b)   (how many experts fit is asked at each fill: bk004 above)
+def bk004_guard(s: Statics) -> Iterator[Broken]:
+    for site in s.sites():
+        bank = bank_of_node(s.schedule, site.node)
+        if bank is None:
+            continue
+        passes = [i for i in range(s.schedule.repeat) if (site.index, i) in s.order.by_command]
+        if not s.holds(all(s.regime.holds(bank.when, iteration) for iteration in passes)):
+            yield Broken(
+                "BK004",
+                f"{site.node.dst!r} reads bank {bank.name!r} where the guard ({bank.when}) fails",
+                site.place,
+                (("guard", str(bank.when)),),
+                s.regime.sample,
+            )
+
+
 # slot ids index banks and nothing else; raw ids index no bank
 def bk005(s: Statics) -> Iterator[Broken]:
     graph = s.schedule.graph
@@ -95,4 +112,4 @@ def bk005(s: Statics) -> Iterator[Broken]:
             yield Broken("BK005", text, place, evidence)
 
 
-STATIC: tuple[StaticRule, ...] = (bk001, bk005)
+STATIC: tuple[StaticRule, ...] = (bk001, bk004_guard, bk005)

@@ -34,10 +34,14 @@ class Broken:
 class Site:
     """One compute of the program: its node, and the device that runs it."""
 
+    index: int
     command: Compute
     node: Node
     device: Device
-    place: str
+
+    @property
+    def place(self) -> str:
+        return f"$.program[{self.index}]"
 
 
 @dataclass(slots=True)
@@ -81,7 +85,7 @@ class Statics:
             if name is not None:
                 graph = self.schedule.graph
                 device = graph.devices[-1] if name == HOST else graph.device(name)
-                yield Site(command, graph.node(command.node), device, f"$.program[{index}]")
+                yield Site(index, command, graph.node(command.node), device)
 
 
 #: one static rule
