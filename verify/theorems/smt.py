@@ -111,10 +111,14 @@ class _Reader:
         simple = {BOOL: z3.BoolSort(context), INT: z3.IntSort(context)}
         sorts = [(simple | self.sorts)[sort] for sort in (*symbol.domain, symbol.result)]
         declared = z3.Function(symbol.name, *sorts)
+        reference = self.model.ctx.ref()
 
         def value(*args: str) -> Any:
             given = [self.things[s.name][a] for s, a in zip(symbol.domain, args, strict=True)]
-            found = self.model.eval(declared(*given), model_completion=True)
+            # Applied below z3's own checks of arguments, which cost more than the look-up.
+            terms = (z3.Ast * len(given))(*(thing.as_ast() for thing in given))
+            applied = z3.Z3_mk_app(reference, declared.ast, len(given), terms)
+            found = self.model.eval(z3.ExprRef(applied, context), model_completion=True)
             if symbol.result == BOOL:
                 return z3.is_true(found)
             if symbol.result == INT:
