@@ -78,12 +78,13 @@ def run(
     symbols: Mapping[str, int] | None = None,
     seed: int = 0,
     callbacks: Mapping[str, Any] | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Mapping[tuple[str, int], Any] | None = None,
 ) -> RunResult:
     """Execute the schedule's program with Numba, after a check unless a certificate is given.
 
-    ``symbols``: a value for each symbol (default: its upper bound).  ``inputs``: arrays by name
-    of the input; inputs that are not given, and all weights, are made from ``seed``.  Raises
+    ``symbols``: a value for each symbol (default: its upper bound).  ``inputs``: arrays by
+    (input, pass), of shape ``ne`` (innermost first); inputs that are not given, and all weights,
+    are made from ``seed``.  ``callbacks``: functions by name, as for ``run_reference``.  Raises
     ``CertificateError`` if the schedule is not proved, or is not the one that was.
     """
     from .exec.runtime import run as run_program

@@ -45,8 +45,8 @@ class WrongValue:
     """A node or an output whose numbers are not those of the sequential run.
 
     ``index``: the first element that differs (in logical order), ``got`` and ``expected`` its
-    values; ``count``: how many elements differ; ``largest``: the largest absolute difference,
-    or ``"poison"`` if an undefined number is among them.
+    values; ``count``: how many elements differ; ``largest``: the largest absolute difference.
+    An undefined number is ``"poison"``, and so is a difference from one.
     """
 
     command: int
@@ -54,16 +54,18 @@ class WrongValue:
     tensor: str
     index: int
     count: int
-    got: float
-    expected: float
+    got: float | str
+    expected: float | str
     largest: float | str
 
     def __str__(self) -> str:
-        got = "poison" if np.isnan(self.got) else f"{self.got:.7g}"
-        largest = self.largest if isinstance(self.largest, str) else f"{self.largest:.3g}"
+        got, expected, largest = (
+            value if isinstance(value, str) else f"{value:.7g}"
+            for value in (self.got, self.expected, self.largest)
+        )
         return (
             f"command {self.command}, pass {self.iteration}, {self.tensor}[{self.index}] = {got}; "
-            f"{self.expected:.7g} was due ({self.count} value(s) differ, at most by {largest})"
+            f"{expected} was due ({self.count} value(s) differ, at most by {largest})"
         )
 
 
@@ -134,11 +136,14 @@ def wrong_value(
     first = int(np.argmax(elements))
     with np.errstate(invalid="ignore"):
         distance = np.abs(values[elements] - expected[elements])
-    largest: float | str = "poison" if np.isnan(distance).any() else float(distance.max())
     return WrongValue(
         part.command, part.iteration, layout.name, first, int(elements.sum()),
-        float(values[first]), float(expected[first]), largest,
+        _number(values[first]), _number(expected[first]), _number(distance.max()),
     )  # fmt: skip
+
+
+def _number(value: float) -> float | str:
+    return "poison" if np.isnan(value) else float(value)
 
 
 def _flat(array: Array) -> Array:

@@ -26,7 +26,8 @@ from .memory import Content, Memory, Versions
 from .quant import Array, Bytes, from_array, to_array
 
 Integers = Iterable[tuple[str, int, tuple[int, ...]]]
-#: ``function(pass, {tensor read: array}) -> {tensor written: array}``, arrays of shape ``ne``.
+#: ``function(pass, {tensor read: array}) -> {tensor written: array}``, arrays of shape ``ne``;
+#: a flat ``uint8`` array of as many bytes as the tensor has is taken as these bytes.
 CallbackFunction = Callable[[int, Mapping[str, Array]], Mapping[str, Array]]
 
 __all__ = ["OutOfRange", "Reference", "UnsupportedOp", "World", "run_reference"]
@@ -69,7 +70,7 @@ class World:
             return from_array(layout.dtype, array)
         given = self.inputs.get((name, pass_)) if not earlier else None
         if given is not None:
-            return from_array(layout.dtype, np.asarray(given).reshape(layout.ne, order="F"))
+            return _given_bytes(layout, np.asarray(given))
         bounds = data.integer_bounds(self.layouts, name) if layout.dtype.integer else None
         return data.input_bytes(self.seed, layout, pass_, bounds, earlier)
 
@@ -109,7 +110,7 @@ class World:
             if name not in written:
                 declared = ", ".join(written) or "nothing"
                 raise ValueError(f"callback {command.name} wrote {name}; it declares {declared}")
-            result[name] = from_array(layout(name).dtype, np.asarray(array))
+            result[name] = _given_bytes(layout(name), np.asarray(array))
         return result
 
     def memory(self, place: Callable[[str], Layout], names: Iterable[str]) -> Memory:
@@ -135,6 +136,18 @@ class World:
             else:
                 memory.data[layout.space][layout.where] = data.initial_bytes(self.seed, layout)
         return memory
+
+
+def _given_bytes(layout: Layout, array: Array) -> Bytes:
+    """What a user's array holds, as the bytes of a tensor."""
+    if array.dtype == np.uint8 and array.shape == (layout.nbytes,):
+        return array
+    if array.size != int(np.prod(layout.ne)):
+        raise ValueError(
+            f"{layout.name} has {int(np.prod(layout.ne))} elements (shape {list(layout.ne)}, "
+            f"innermost first), the array given has shape {list(array.shape)}"
+        )
+    return from_array(layout.dtype, array.reshape(layout.ne, order="F"))
 
 
 @dataclass(frozen=True)

@@ -72,13 +72,14 @@ def _travel(scene: Scene, tensor: str) -> int:
 def bank_copied(scene: Scene) -> Iterator[Fault]:
     """CO001: a bank, or the experts of a layer, cross memories as a whole in each pass."""
     graph = scene.schedule.graph
+    experts = {node.src[0] for node in graph.nodes if node.op == "mul_mat_id"}
     readers: dict[str, Execution] = {}
     for run in scene.executions():
         if run.node.op == "mul_mat_id":
             readers.setdefault(run.node.src[0], run)
     for name, source, target, size, place in _crossings(scene):
         reader = readers.get(name)
-        if reader is None and graph.find_bank(name) is None:
+        if name not in experts and graph.find_bank(name) is None:
             continue
         places: list[Place] = [place, ("tensors", name), ("banks", name)]
         facts: list[Fact] = [

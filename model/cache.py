@@ -126,18 +126,18 @@ def lru_bytes(
     """One batch of a cache that is trimmed to ``budget`` bytes after the batch.
 
     ``held``: from least to most recently used; ``size``: bytes of an expert, by layer.  Each
-    distinct id counts once: hits are touched in order, misses are inserted; then the least
-    recently used go until the rest fits, but never what the batch used.
+    distinct id is one hit or one miss, but every occurrence makes it the most recent; then the
+    least recently used go until the rest fits, but never what the batch used.
     """
     order = dict.fromkeys(held)
-    batch = list(dict.fromkeys((layer, expert) for expert in ids if expert >= 0))
-    hits = tuple(expert for expert in batch if expert in order)
-    misses = tuple(expert for expert in batch if expert not in order)
-    for expert in hits + misses:
-        order.pop(expert, None)
-        order[expert] = None
+    used = dict.fromkeys((layer, expert) for expert in ids if expert >= 0)
+    hits = tuple(expert for expert in used if expert in order)
+    misses = tuple(expert for expert in used if expert not in order)
+    for number in ids:
+        if number >= 0:
+            order.pop((layer, number), None)
+            order[layer, number] = None
     total = sum(size[owner] for owner, _ in order)
-    used = set(batch)
     dropped = []
     for expert in list(order):
         if total <= budget or expert in used:

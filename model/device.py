@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+
+from .word import Word
 
 #: The queue of the host program itself.
 HOST = "host"
 
 
-class Usage(StrEnum):
+class Usage(Word):
     """What a buffer is for, as in ``ggml_backend_buffer_usage``."""
 
     WEIGHTS = "weights"
@@ -17,7 +18,7 @@ class Usage(StrEnum):
     ANY = "any"
 
 
-class Contract(StrEnum):
+class Contract(Word):
     """How a copy is ordered (see ``docs/semantics.md``, section "Order")."""
 
     STREAM = "stream"
@@ -113,7 +114,7 @@ class Device:
         return f"{self.name}.{self.queues[0]}" if self.asynchronous else HOST
 
     def contract(self, source: str, target: str) -> Contract | None:
-        """The contract of a copy on one of this device's queues, or ``None`` if none is declared."""
+        """The contract of a copy on one of this device's queues; ``None``: none is declared."""
         if not self.asynchronous:
             return Contract.STREAM
         for rule in self.copy:

@@ -111,7 +111,7 @@ def _check_view(scope: Scope, view: Tensor, fits: set[tuple[_Layout, _Layout, Ex
     if key in fits:
         return
     path: Path = ("tensors", view.name)
-    at = (*path, "offset") if view.offset is not None else path
+    at = (*path, "offset") if offset.terms else path
     before = scope.size(offset, at).bounds(scope.ranges)[0]
     if before < 0:
         raise Fault(at, f"the view starts {-before} byte(s) before {quote(base.name)}")

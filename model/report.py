@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from .counterexample import Counterexample
+from .word import Word
 
 
-class Verdict(StrEnum):
+class Verdict(Word):
     PROVED = "proved"
     VIOLATED = "violated"
     UNKNOWN = "unknown"
     UNSUPPORTED = "unsupported"
 
 
-class Kind(StrEnum):
+class Kind(Word):
     """What a finding is about: a wrong value, a document that cannot be realised, or waste."""
 
     VALUE = "value"

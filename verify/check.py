@@ -177,7 +177,7 @@ class _Check:
                     name = outcome.read.region.tensor.name
                     self.gap(Verdict.UNKNOWN, f"read of {name!r}: {outcome.reason}", place)
                 else:
-                    self._fault(schedule, footprints, outcome)
+                    self._fault(schedule, judge, outcome)
         self.obligations += judge.obligations
         self.gaps.update(self._over_reads(schedule))
 
@@ -206,7 +206,8 @@ class _Check:
         finding = Finding(rule.code, rule.kind, broken.message, broken.place, broken.also, evidence)
         self.findings.setdefault((rule.code, broken.place, broken.message), finding)
 
-    def _fault(self, schedule: Schedule, footprints: Footprints, fault: Fault) -> None:
+    def _fault(self, schedule: Schedule, judge: Judge, fault: Fault) -> None:
+        footprints = judge.footprints
         codes = classify(Case(schedule, footprints, fault))
         root, order = fault.root, footprints.order
         reader = order.parts[root.read.part]
@@ -218,7 +219,7 @@ class _Check:
         if key in self.findings:
             return
         rule = RULES[codes[0]]
-        shown = counterexample(schedule, footprints, fault)
+        shown = counterexample(schedule, judge, fault)
         self.findings[key] = Finding(
             rule.code, rule.kind, self._message(fault, shown.reader.text), 
             f"$.program[{reader.command}]", codes[1:], (), shown,

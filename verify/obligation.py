@@ -61,9 +61,14 @@ class Fault:
 
     read: Read
     root: Root
-    due: Event | None
+    target: Target | None
     values: Values
     path: tuple[int, ...]
+
+    @property
+    def due(self) -> Event | None:
+        """The event whose version the reader should have seen."""
+        return self.target.event if self.target is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +187,8 @@ class Judge:
             values = answer.values
             start = values.int(size(read.region.start))
             address = start + values.variables[BYTE]
-            event = target.event if target is not None else None
             for root, path in self._roots(read, write, relation, address, target, values):
-                yield Fault(read, root, event, values, path)
+                yield Fault(read, root, target, values, path)
 
     # -- the local condition ------------------------------------------------------------------
 
@@ -210,7 +214,7 @@ class Judge:
         before: list[tuple[Write, Bool]] = []
         raced: list[Bool] = []  # bytes that are wrong already: each fault is told once
         for write in self._writers(read):
-            here = self._covers(write, address, scope)
+            here = self.covers(write, address, scope)
             if here is False or self.order.before(read.part, write.part):
                 continue
             if self.banks.alien(write, read, target.event):
@@ -231,7 +235,7 @@ class Judge:
                 good = self._writes(write, address, target, scope)
                 yield write, "stale", conj([*raced, latest, neg(good)])
         empty = conj([*raced, *(neg(here) for _, here in before)])
-        if self._initial(read.region.space) and target.event == INITIAL:
+        if self.initial(read.region.space) and target.event == INITIAL:
             empty = conj([empty, neg(self._is_at(address, read.region.space, target, scope))])
         yield None, "none", empty
 
@@ -268,7 +272,8 @@ class Judge:
         own = address - size(shift_to_logical(self.schedule, base))
         return scope.eq(own, target.address)
 
-    def _covers(self, write: Write, address: Int, scope: Scope) -> Bool:
+    def covers(self, write: Write, address: Int, scope: Scope) -> Bool:
+        """Whether the write touches that byte of its space."""
         here = write.region.contains(address, scope)
         if write.experts is None or here is False:
             return here
@@ -286,7 +291,7 @@ class Judge:
             )
         return conj([here, disj(moved)])
 
-    def _initial(self, space: str) -> bool:
+    def initial(self, space: str) -> bool:
         """Whether bytes of a space have a version before anything runs."""
         if space.startswith("own:"):
             return False

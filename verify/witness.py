@@ -11,10 +11,11 @@ from ..model.describe import command_text
 from ..model.schedule import Schedule
 from ..model.tensor import Tensor
 from .banks import Banks
-from .footprint import Footprints, Read, Write
-from .obligation import BYTE, Fault, Root
+from .footprint import Read, Write
+from .obligation import BYTE, Fault, Judge, Root
 from .order import Order
 from .sequential import Event
+from .trial import Trial
 
 #: ``(part, is_end)``
 Point = tuple[int, bool]
@@ -56,25 +57,25 @@ def interleaving(order: Order, extra: Iterable[tuple[Point, Point]] = ()) -> tup
     return tuple(steps)
 
 
-def counterexample(schedule: Schedule, footprints: Footprints, fault: Fault) -> Counterexample:
+def counterexample(schedule: Schedule, judge: Judge, fault: Fault) -> Counterexample:
     """The fault as one execution."""
-    maker = _Witness(schedule, footprints, fault)
+    maker = _Witness(schedule, judge, fault)
     return Counterexample(
         symbols=tuple(sorted(fault.values.symbols.items())),
         reader=maker.party(fault.root.read.part, fault.root.read),
         writer=maker.writer(),
         due=maker.due(),
         missing=maker.missing(),
-        order=interleaving(footprints.order, maker.constraints()),
+        order=maker.sequence(),
         integers=maker.integers(),
         banks=maker.bank_contents(),
     )
 
 
 class _Witness:
-    def __init__(self, schedule: Schedule, footprints: Footprints, fault: Fault) -> None:
-        self.schedule, self.footprints, self.fault = schedule, footprints, fault
-        self.order = footprints.order
+    def __init__(self, schedule: Schedule, judge: Judge, fault: Fault) -> None:
+        self.schedule, self.judge, self.fault = schedule, judge, fault
+        self.footprints, self.order = judge.footprints, judge.footprints.order
 
     @property
     def root(self) -> Root:
@@ -135,24 +136,30 @@ class _Witness:
 
     # -- when -----------------------------------------------------------------------------------
 
-    def constraints(self) -> list[tuple[Point, Point]]:
-        """Pairs of points that make the fault happen, where the order leaves it open."""
-        read, write = self.root.read, self.root.write
-        if write is None or self.order.before(read.part, write.part):
-            return []
-        if self.root.relation == "unordered" and self._brings_due(write):
-            if self._already_there(write):  # then only a read in the middle sees the difference
-                return [
-                    ((read.part, False), (write.part, False)),
-                    ((write.part, False), (read.part, True)),
-                ]
-            return [((read.part, True), (write.part, False))]
-        pairs = [] if self.order.before(write.part, read.part) else [
-            ((write.part, True), (read.part, False))
-        ]
-        for other in self._rivals(write):
-            pairs.append(((other.part, True), (write.part, False)))
-        return pairs
+    def sequence(self) -> tuple[Step, ...]:
+        """An interleaving in which the fault shows: a wrong version if one can, else a torn one."""
+        steps = [interleaving(self.order, pairs) for pairs in self._constraints()]
+        if len(steps) == 1 or self.fault.read.bank is not None:
+            return steps[0]
+        trial = Trial(self.judge, self.fault)
+        return min(steps, key=trial.run)  # the first of the best
+
+    def _constraints(self) -> list[list[tuple[Point, Point]]]:
+        """Pairs of points that can make the fault happen, where the order leaves it open."""
+        read, write, before = self.root.read, self.root.write, self.order.before
+        if write is None or before(read.part, write.part):
+            return [[]]
+        late = [((read.part, True), (write.part, False))]
+        rivals = [((o.part, True), (write.part, False)) for o in self._rivals(write)]
+        if before(write.part, read.part):
+            return [rivals]
+        early = [((write.part, True), (read.part, False)), *rivals]
+        torn = [
+            ((write.part, False), (read.part, False)), ((read.part, False), (write.part, True)),
+        ]  # fmt: skip
+        if self._brings_due(write):
+            return [late, early, torn]
+        return [early, late, torn]
 
     def _rivals(self, write: Write) -> list[Write]:
         """Other writes of the bytes before the read that the order lets come after ``write``."""
@@ -165,21 +172,6 @@ class _Witness:
             and not before(other.part, write.part)
             and not before(write.part, other.part)
         ]
-
-    def _already_there(self, write: Write) -> bool:
-        read, before = self.root.read, self.order.before
-        return any(
-            other.part != write.part
-            and before(other.part, read.part)
-            and self._brings_due(other)
-            and (other.event is not None or self._same_source(other, write))
-            for other in self.footprints.by_space.get(read.region.space, ())
-        )
-
-    def _same_source(self, a: Write, b: Write) -> bool:
-        if a.source is None or b.source is None:
-            return False
-        return a.source.region.tensor.name == b.source.region.tensor.name
 
     # -- with what --------------------------------------------------------------------------------
 

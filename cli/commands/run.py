@@ -70,7 +70,7 @@ def command(
     if certificate_path is not None:
         certificate = read_certificate(certificate_path)
     else:
-        certificate = _prove(ctx, file, schedule, time_limit, form, quiet)
+        certificate = _prove(file, schedule, time_limit, form, quiet)
     try:
         with progress(f"running {file}", quiet):
             result = run_schedule(schedule, certificate=certificate, symbols=values, seed=seed)
@@ -110,7 +110,6 @@ def _values(
 
 
 def _prove(
-    ctx: click.Context,
     file: str,
     schedule: Schedule,
     time_limit: float | None,
@@ -129,4 +128,4 @@ def _prove(
 
         items = report_items(report, schedule, source=file, rules=RULES, quiet=quiet)
         emit(render([*items, "", "Not proved, so not run."], sys.stdout))
-    ctx.exit(exit_code(report) or 1)
+    raise click.exceptions.Exit(exit_code(report) or 1)

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from ...model.graph import Node
 from ..functions import OutOfRange, UnsupportedOp
@@ -22,24 +20,34 @@ BLOCK = 32
 BLOCK_BYTES = 34
 
 
-@intrinsic
-def _widen(typing: Any, bits: Any) -> Any:
-    """The float32 of a float16, given as its 16 bits."""
+@njit(cache=True, nogil=True)
+def _widen(bits: Any) -> Any:
+    """The float32 of a float16, given as its 16 bits, in plain arithmetic; exact."""
+    magnitude = np.uint32((np.uint32(bits) & np.uint32(0x7FFF)) << np.uint32(13))
+    value = np.float32(magnitude.view(np.float32) * np.float32(2.0**112))
+    if np.uint32(bits) & np.uint32(0x7C00) == np.uint32(0x7C00):  # an infinity or a NaN
+        value = np.uint32(magnitude | np.uint32(0x7F800000)).view(np.float32)
+    return -value if np.uint32(bits) & np.uint32(0x8000) else value
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
 
-    return types.float32(types.uint16), generate
-
-
-@intrinsic
-def _narrow(typing: Any, value: Any) -> Any:
+@njit(cache=True, nogil=True)
+def _narrow(value: Any) -> Any:
     """The 16 bits of a float32 rounded to the nearest float16, ties to even."""
-
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.bitcast(builder.fptrunc(args[0], ir.HalfType()), ir.IntType(16))
-
-    return types.uint16(types.float32), generate
+    bits = np.float32(value).view(np.uint32)
+    sign = np.uint32((bits >> np.uint32(16)) & np.uint32(0x8000))
+    bits = np.uint32(bits & np.uint32(0x7FFFFFFF))
+    if bits > np.uint32(0x7F800000):
+        half = np.uint32(0x7E00)  # a NaN
+    elif bits >= np.uint32(0x477FF000):
+        half = np.uint32(0x7C00)  # too large: infinity
+    elif bits < np.uint32(0x38800000):
+        # Below 2⁻¹⁴ float16 has steps of 2⁻²⁴: those of float32 between 1/2 and 1.
+        shifted = np.float32(bits.view(np.float32) + np.float32(0.5))
+        half = np.uint32(shifted.view(np.uint32) - np.uint32(0x3F000000))
+    else:
+        odd = (bits >> np.uint32(13)) & np.uint32(1)
+        half = np.uint32((bits - np.uint32(0x38000000) + np.uint32(0xFFF) + odd) >> np.uint32(13))
+    return np.uint16(sign | half)
 
 
 @njit(cache=True, nogil=True)

@@ -52,7 +52,9 @@ class _Import:
         self.devices = _unique([b.name for b in row.backends])
         self.memories = _unique([b.name for b in row.bufts])
         self.ops = [self.op(i) for i in range(len(row.tensors))]
-        self.sources = [self.operands(i) for i in range(len(row.tensors))]
+        operands = [self.operands(i) for i in range(len(row.tensors))]
+        self.sources = [[source for _, source in found] for found in operands]
+        self.slots = [tuple(slot for slot, _ in found) for found in operands]
         self.shapes = [_shape(t.ne) for t in row.tensors]
         self.check_order()
         self.places = self.placements()
@@ -73,21 +75,18 @@ class _Import:
             raise self.error(key, f"unknown op {quote(name)}{meant(name, OPS)}")
         return name
 
-    def operands(self, i: int) -> list[int]:
-        """Sources without the empty slots, and without the destination itself.
+    def operands(self, i: int) -> list[tuple[int, int]]:
+        """``(slot, source)`` of each slot that is not empty, but for the destination itself.
 
         ``ggml_cast`` makes a ``CPY`` whose second source is its own result: a place, no operand.
         """
-        found = [s for s in self.row.tensors[i].src if s is not None and s >= 0]
-        return [s for s in found if not (s == i and self.ops[i] == "cpy")]
-
-    def slots(self, i: int) -> tuple[int, ...] | None:
-        """The slots of the sources where one before the last is empty, else ``None``."""
         tensor = self.row.tensors[i]
-        slots = tensor.src_slot
-        if slots is None:
-            slots = [k for k, s in enumerate(tensor.src) if s is not None and s >= 0]
-        return None if slots == list(range(len(slots))) else tuple(slots)
+        slots = tensor.src_slot or range(len(tensor.src))
+        return [
+            (slot, s)
+            for slot, s in zip(slots, tensor.src, strict=True)
+            if s is not None and s >= 0 and not (s == i and self.ops[i] == "cpy")
+        ]
 
     def check_order(self) -> None:
         position = {i: k for k, i in enumerate(self.row.nodes)}
@@ -307,13 +306,14 @@ class _Import:
 
     def node(self, i: int) -> Node:
         params = tuple((k, _plain(v)) for k, v in self.row.tensors[i].params.items())
-        slots = self.slots(i) if len(self.sources[i]) == len(self.row.tensors[i].src) else None
+        if self.slots[i] != tuple(range(len(self.slots[i]))):
+            params = (*params, ("src_slot", self.slots[i]))
         backends = list(zip(self.devices, self.row.backends, strict=True))
         return Node(
             op=self.ops[i],
             dst=self.names[i],
             src=tuple(self.names[s] for s in self.sources[i]),
-            params=params if slots is None else (*params, ("src_slot", slots)),
+            params=params,
             supported_by=tuple(d for d, b in backends if b.supports[i] == "1"),
             wanted_by=tuple(d for d, b in backends if b.offload[i] == "1"),
         )

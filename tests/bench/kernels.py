@@ -83,9 +83,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"mul_mat_id, {options.tokens} token(s), {USED} experts of {WIDTH} x {ROWS}, one thread")
     for kind in ("q8_0", "f32"):
-        reading, kernel, ratio = measure(
-            kind, options.megabytes, options.rounds, options.tokens
-        )
+        reading, kernel, ratio = measure(kind, options.megabytes, options.rounds, options.tokens)
         print(f"{kind:5} {kernel:6.1f} GB/s of {reading:6.1f} GB/s read: ratio {ratio:.2f}")
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -152,6 +155,18 @@ def test_rounded_activations_stay_within_half_a_step(scale: float) -> None:
     assert not y.value[:, 2].any()
 
 
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", ["f32", "q8_0"])
+def test_poison_is_not_rounded_away(kind: str, poison: float) -> None:
+    value = normal(2, (64, 3))
+    value[40, 1] = poison
+    w, x = weights(kind, (64, 5), "packed"), place("x", "f32", (64, 3), value)
+    y = place("y", "f32", (5, 3))
+    run("mul_mat", y, [w, x])
+    assert not np.isfinite(y.value[:, 1]).any()
+    assert np.isfinite(y.value[:, [0, 2]]).all()
+
+
 # -- rows -----------------------------------------------------------------------------------
 
 SHAPES = [(1, 1, 1, 1), (5, 1, 1, 1), (64, 3, 1, 1), (7, 2, 3, 2), (16, 0, 1, 1)]
@@ -241,6 +256,37 @@ def test_set_rows(kind: str, rows: list[int], form: str) -> None:
     assert (y.value == want).all()
 
 
+def test_every_float16_is_widened_exactly() -> None:
+    bits = np.arange(65536, dtype=np.uint16)
+    table = place("table", "f16", (64, 1024))
+    table.operand.assign(bits.view(np.uint8))
+    ids, y = place("ids", "i32", (1024,), np.arange(1024)), place("y", "f32", (64, 1024))
+    run("get_rows", y, [table, ids])
+    got = y.operand.array.reshape(-1)
+    want = bits.view(np.float16).astype(np.float32)
+    assert np.array_equal(got, want, equal_nan=True)
+    assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all()
+
+
+def test_float32_is_narrowed_as_numpy_does() -> None:
+    """Random bits, every float16, and the middles between neighbours (ties)."""
+    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    ties = (halves[:-1] + halves[1:]) / 2
+    some = RNG(12).integers(0, 2**32, 65536, dtype=np.uint32).view(np.float32)
+    near = RNG(13).integers(0x33000000, 0x48000000, 65536, dtype=np.uint32).view(np.float32)
+    edges = np.array([65504, 65519.99, 65520, np.inf, np.nan], np.float32)
+    value = np.concatenate([halves, -halves, ties, -ties, some, near, edges])
+    count = len(value)
+    rows, y = place("rows", "f32", (count, 1), value), place("y", "f16", (count, 1))
+    run("set_rows", y, [rows, place("ids", "i32", (1,), np.array([0]))])
+    with np.errstate(over="ignore"):
+        want = value.astype(np.float16)
+    got = y.operand.array.reshape(-1)
+    number = ~np.isnan(want)
+    assert (got[number].view(np.uint16) == want[number].view(np.uint16)).all()
+    assert np.isnan(got[~number]).all()
+
+
 # -- element by element ---------------------------------------------------------------------
 
 BROADCASTS = [
@@ -307,6 +353,28 @@ def test_types_without_a_kernel_go_to_the_reference_by_name() -> None:
     y = place("y", "f32", (2, 1))
     choice = choose(Node("mul_mat", "y", ("w", "x")), [y.operand, w.operand, x.operand])
     assert (choice.op, choice.dtype, choice.kernel) == ("mul_mat", "f16", None)
+
+
+def test_a_machine_without_float16_instructions(tmp_path: Path) -> None:
+    """Compiled for the plainest processor, a q8_0 product gives the same numbers."""
+    environment = {
+        **os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "",
+        "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parent),
+    }  # fmt: skip
+    program = "import test_kernels as t; print(t.product().tobytes().hex())"
+    plain = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    got = np.frombuffer(bytes.fromhex(plain.stdout.strip()), np.float32)
+    np.testing.assert_allclose(got, product(), rtol=0, atol=2e-6 * np.abs(got).max())
+
+
+def product() -> np.ndarray:
+    """A small q8_0 product, flat."""
+    w, x = weights("q8_0", (64, 5), "packed"), place("x", "f32", (64, 3), normal(2, (64, 3)))
+    y = place("y", "f32", (5, 3))
+    run("mul_mat", y, [w, x])
+    return y.operand.array.reshape(-1).copy()
 
 
 def test_kernels_call_no_compiled_helper_of_another_file() -> None:

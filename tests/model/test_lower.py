@@ -179,7 +179,9 @@ def bank_layers() -> dict[str, Any]:
         )
         nodes.append({"op": "reshape", "dst": f"slots{layer}", "src": [f"rows{layer}"]})
         for r, role in enumerate(("up", "gate")):
-            tensors[f"{role}{layer}"] = f32(8, 8, 6, buffer="weights", offset=4096 * (2 * layer + r))
+            tensors[f"{role}{layer}"] = f32(
+                8, 8, 6, buffer="weights", offset=4096 * (2 * layer + r)
+            )
             tensors[f"{role}{layer}_bank"] = f32(8, 8, 5, buffer="bank", offset=4096 * r)
             tensors[f"{role}{layer}_y"] = f32(8, 2, 2)
             nodes.append(
