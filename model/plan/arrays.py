@@ -94,9 +94,7 @@ class _Flattening:
         self.index = {t.name: i for i, t in enumerate(graph.tensors)}
         self.device = {d.name: j for j, d in enumerate(graph.devices)}
         self.readers_of = {
-            memory.name: sum(
-                1 << j for j, d in enumerate(graph.devices) if memory.name in d.reads
-            )
+            memory.name: sum(1 << j for j, d in enumerate(graph.devices) if memory.name in d.reads)
             for memory in graph.memories
         }
 
@@ -133,9 +131,7 @@ class _Flattening:
             input=[int(t.input) for t in self.tensors],
             pin=[self.pin(t) for t in self.tensors],
             leafs=[
-                i
-                for i, t in enumerate(self.tensors)
-                if not computed[i] and (read[i] or t.input)
+                i for i, t in enumerate(self.tensors) if not computed[i] and (read[i] or t.input)
             ],
             home=[self.readers_of[m] for m in memories],
             kin=[sum(1 << j for j, other in enumerate(memories) if other == m) for m in memories],
@@ -143,18 +139,14 @@ class _Flattening:
 
     def bases(self) -> list[int]:
         """The owner of the bytes of each view."""
-        base = [
-            NONE if t.view_of is None else self.index[t.view_of] for t in self.tensors
-        ]
+        base = [NONE if t.view_of is None else self.index[t.view_of] for t in self.tensors]
         for i, parent in enumerate(base):
             while parent != NONE and base[parent] != NONE:
                 parent = base[parent]
             base[i] = parent
         return base
 
-    def buffers(
-        self, base: Ints, computed: bytearray
-    ) -> tuple[list[int], list[int], list[int]]:
+    def buffers(self, base: Ints, computed: bytearray) -> tuple[list[int], list[int], list[int]]:
         """``placed``, ``readers`` and ``weight`` of each tensor.
 
         A view that a node makes has no buffer of its own before the graph is allocated, so it
@@ -167,16 +159,17 @@ class _Flattening:
             if buffer.usage is Usage.WEIGHTS:
                 kind = HOST_WEIGHT if buffer.memory in host else WEIGHT
             facts[buffer.name] = self.readers_of[buffer.memory], kind
-        placed, readers, weight = [], [], []
+        count = len(self.tensors)
+        placed, readers, weight = [0] * count, [0] * count, [NO_WEIGHT] * count
         for i, tensor in enumerate(self.tensors):
             owner = tensor if base[i] == NONE else self.tensors[base[i]]
             name = self.placements.get(owner.name, owner.buffer)
             if name is None:
-                placed.append(0), readers.append(0), weight.append(NO_WEIGHT)
                 continue
-            mask, kind = facts[name]
-            placed.append(1), readers.append(mask)
-            weight.append(NO_WEIGHT if owner is not tensor and computed[i] else kind)
+            placed[i] = 1
+            readers[i], kind = facts[name]
+            if owner is tensor or not computed[i]:
+                weight[i] = kind
         return placed, readers, weight
 
     def sources(self) -> tuple[list[int], list[int], list[int]]:

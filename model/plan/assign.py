@@ -209,7 +209,7 @@ def upgrade(g: GraphArrays, a: Assignment) -> None:
 
 
 def reads_all(g: GraphArrays, a: Assignment, i: int, device: int) -> bool:
-    for k in range(g.first[i], g.first[i + 1]):
+    for k in range(g.first[i], g.first[i + 1]):  # noqa: SIM110 - generators do not compile
         if not readable(g, a, g.source[k], device):
             return False
     return True

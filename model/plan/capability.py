@@ -50,9 +50,7 @@ class Capabilities:
     ``values``: a value for each symbol.  ``minimum``: a batch that replaces each device's own.
     """
 
-    def __init__(
-        self, graph: Graph, values: Mapping[str, int], minimum: int | None = None
-    ) -> None:
+    def __init__(self, graph: Graph, values: Mapping[str, int], minimum: int | None = None) -> None:
         self.graph = graph
         self.values = values
         self.minimum = minimum
@@ -80,9 +78,7 @@ class Capabilities:
         if node.wanted_by is not None and self.minimum is None:
             return self.listed(node.wanted_by)
         tokens = self.value(node, node.dst, batch(node, self.graph))
-        return sum(
-            self.bit[d.name] for d in self.graph.devices if tokens >= self.least(d)
-        )
+        return sum(self.bit[d.name] for d in self.graph.devices if tokens >= self.least(d))
 
     def least(self, device: Device) -> int:
         return device.offload_min_tokens if self.minimum is None else self.minimum

@@ -134,6 +134,4 @@ def _text(split: Split) -> str:
 
 def _equal_causes(planned: Planned, causes: tuple[str, ...]) -> int:
     found = planned.decision.assignment.cause
-    return sum(
-        recorded_name(cause) == name for cause, name in zip(found, causes, strict=False)
-    )
+    return sum(recorded_name(cause) == name for cause, name in zip(found, causes, strict=False))

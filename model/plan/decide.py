@@ -56,7 +56,7 @@ def decide_arrays(
         compiled = len(arrays.node) >= LARGE
     run = _compiled if compiled and _fits(arrays) else _plain
     assignment, splits, count, stuck = run(arrays, options)
-    _complain(graph, arrays, stuck, splits, count, options)
+    _complain(graph, arrays, assignment, stuck, options)
     return Decision(graph, arrays, assignment, splits, count)
 
 
@@ -102,7 +102,7 @@ def _compiled(g: GraphArrays, options: PlanOptions) -> tuple[Assignment, Splits,
 
 
 def _complain(
-    graph: Graph, g: GraphArrays, stuck: _Stuck, splits: Splits, count: int, options: PlanOptions
+    graph: Graph, g: GraphArrays, a: Assignment, stuck: _Stuck, options: PlanOptions
 ) -> None:
     node, placed, source = stuck
     if node != NONE:
@@ -116,7 +116,7 @@ def _complain(
     if source == NONE:
         return
     name = graph.tensors[source].name
-    if g.base[source] != NONE and not options.grows or options.grows:
+    if a.device[source] == NONE:
         raise PlanError(
             f"{name!r} is read and has no device: it is a view of "
             f"{graph.base(name).name!r}, which nothing reads, computes or places; "
@@ -124,8 +124,8 @@ def _complain(
             tensor=name,
         )
     raise PlanError(
-        f"split {count - 1} needs {name!r} as input number {options.split_inputs + 1}, and its "
-        f"list has {options.split_inputs} places",
+        f"{name!r} does not fit in the input list of its split, which has "
+        f"{options.split_inputs} places and may not grow",
         tensor=name,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ..device import Buffer, Usage
 from ..fault import meant, quote
@@ -45,7 +46,9 @@ def overrides(graph: Graph, options: PlanOptions) -> tuple[Override, ...]:
     for pattern, memory in options.overrides:
         option = f"override {pattern}={memory}"
         if memory not in memories:
-            raise PlanError(f"{option}: there is no memory {quote(memory)}{meant(memory, memories)}")
+            raise PlanError(
+                f"{option}: there is no memory {quote(memory)}{meant(memory, memories)}"
+            )
         try:
             found.append(Override(re.compile(pattern), memory, option))
         except re.error as error:
@@ -81,7 +84,9 @@ def move_weights(graph: Graph, moves: Sequence[Override]) -> tuple[Graph, tuple[
             if usage[tensor.buffer].memory != move.memory:
                 target[tensor.name] = move.memory
             break
-    findings = tuple(_idle(graph, moves, number, number in matched, target) for number in range(len(moves)))
+    findings = [
+        _idle(graph, moves, number, number in matched, target) for number in range(len(moves))
+    ]
     if target:
         graph = _Moving(graph, target).graph()
     return graph, tuple(f for f in findings if f is not None)
@@ -139,7 +144,7 @@ class _Moving:
     def close_up(self, buffer: str) -> None:
         """Place what stays in a buffer without the holes that the others leave."""
         placed = sorted(self.placed_in(buffer))
-        for (_, end, name), (start, _, other) in zip(placed, placed[1:], strict=False):
+        for (_, end, name), (start, _, other) in pairwise(placed):
             if start < end:
                 raise PlanError(
                     f"{name!r} and {other!r} share bytes of buffer {buffer!r}, so neither can "

@@ -89,9 +89,7 @@ def cuts(questions: Iterable[Threshold], ranges: Ranges) -> tuple[Cut, ...]:
             )
         fixed = {n: lo for n, (lo, hi) in ranges.items() if lo == hi}
         for value in _changes(question, names[0], ranges[names[0]], fixed):
-            cut = Cut(
-                names[0], value, question.kind, text, question.node, question.device or None
-            )
+            cut = Cut(names[0], value, question.kind, text, question.node, question.device or None)
             found.setdefault((names[0], value), cut)
     return tuple(found[key] for key in sorted(found))
 

@@ -54,8 +54,9 @@ def cut(
     """Fill ``out``; returns the number of splits, and a tensor that made it fail (or NONE): a
     source without a device, or, if lists do not grow, the input that did not fit.
 
-    ``reach``: per tensor, the devices that read it where it lies.  ``limit``: places of an input list; a new one begins where it is full.  ``grows``: a list
-    that one node overfills doubles (ggml since 0.10), and the split goes on up to the new size.
+    ``reach``: per tensor, the devices that read it where it lies.  ``limit``: places of an input
+    list; a split ends where its list is full and another input is due.  ``grows``: a list that
+    one node overfills doubles, and the split goes on up to the new size.
     """
     count, at = 1, 0
     room = limit
@@ -95,8 +96,14 @@ def cut(
 
 
 def begins_at(
-    g: GraphArrays, a: Assignment, reach: Ints, out: Splits,
-    i: int, current: int, inputs: int, room: int,
+    g: GraphArrays,
+    a: Assignment,
+    reach: Ints,
+    out: Splits,
+    i: int,
+    current: int,
+    inputs: int,
+    room: int,
 ) -> tuple[int, int]:
     """Whether a split begins at node i (0: no), and the tensor that makes it."""
     if a.device[g.node[i]] != current:
@@ -112,4 +119,3 @@ def begins_at(
         if inputs >= room and not (out.copied[s] >> current) & 1:
             return 3, s
     return 0, -1
-

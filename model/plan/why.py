@@ -115,6 +115,7 @@ class _Reasons:
         self.options = options
         self.effort = effort
         self.names = [t.name for t in self.graph.tensors]
+        self.index = {name: t for t, name in enumerate(self.names)}
         self.devices = [d.name for d in self.graph.devices]
         self.tried: dict[tuple[str, int, tuple[str, ...]], int | None] = {}
 
@@ -169,7 +170,7 @@ class _Reasons:
         most = tensor.data_bytes.bounds(self.schedule.graph.ranges)[1]
         return Crossing(
             tensor.name, most, where.memory,
-            self.g.weight[self.names.index(tensor.name)] != NO_WEIGHT,
+            self.g.weight[self.index[tensor.name]] != NO_WEIGHT,
         )  # fmt: skip
 
     # -- what would remove a split ------------------------------------------------------------
@@ -181,29 +182,37 @@ class _Reasons:
                 yield Remedy(kind, self.devices[device], what, splits)
 
     def candidates(self, k: int) -> Iterator[tuple[str, int, tuple[str, ...]]]:
-        """Changes that may join split k to the one before it."""
-        split = (self.schedule.splits or ())[k]
-        s, a = self.decision.splits, self.decision.assignment
-        nodes = [i for i in range(split.start, split.end) if not self.g.idle[i]]
+        """Changes that may join split k to the one before it, on either's device."""
+        s = self.decision.splits
         before, here = s.device[k - 1], s.device[k]
         if s.begins[k] == Begins.FULL:
             yield "list", here, ()
         if s.begins[k] == Begins.WEIGHT:
-            yield "placement", here, self.foreign_weights(nodes, here)
-        if before == here:
-            return
-        lacking = {self.graph.nodes[i].op for i in nodes if not (self.g.supports[i] >> before) & 1}
+            yield "placement", here, self.foreign_weights(self.commands(k), here)
+        if before != here:
+            yield from self.moves(self.commands(k), before)
+            yield from self.moves(self.commands(k - 1), here)
+
+    def commands(self, k: int) -> list[int]:
+        """The nodes of a split that have a command."""
+        split = (self.schedule.splits or ())[k]
+        return [i for i in range(split.start, split.end) if not self.g.idle[i]]
+
+    def moves(self, nodes: list[int], device: int) -> Iterator[tuple[str, int, tuple[str, ...]]]:
+        """What may bring all of these nodes to a device."""
+        g, led = self.g, self.decision.assignment.led
+        lacking = {self.graph.nodes[i].op for i in nodes if not (g.supports[i] >> device) & 1}
         if lacking:
-            yield "capability", before, tuple(sorted(lacking))
-        led = {a.led[self.g.node[i]] for i in nodes} | {self.g.node[i] for i in nodes}
+            yield "capability", device, tuple(sorted(lacking))
+        deciding = {led[g.node[i]] for i in nodes} | {g.node[i] for i in nodes}
         placed = {
-            t for t in led
-            if t != NONE and self.g.placed[t] and not (self.g.readers[t] >> before) & 1
+            t for t in deciding
+            if t != NONE and g.placed[t] and not (g.readers[t] >> device) & 1
         }  # fmt: skip
         if placed:
-            yield "placement", before, tuple(self.names[t] for t in sorted(placed))
-        if not lacking and not any(self.g.placed[self.g.node[i]] for i in nodes):
-            yield "pin", before, tuple(self.graph.nodes[i].dst for i in nodes)
+            yield "placement", device, tuple(self.names[t] for t in sorted(placed))
+        if not lacking and not any(g.placed[g.node[i]] for i in nodes):
+            yield "pin", device, tuple(self.graph.nodes[i].dst for i in nodes)
 
     def foreign_weights(self, nodes: list[int], device: int) -> tuple[str, ...]:
         found = {
@@ -263,5 +272,3 @@ class _Reasons:
             for t, w in enumerate(g.weight)
         ]
         return g._replace(readers=readers, weight=weight)
-
-
