@@ -101,26 +101,28 @@ class _Flattening:
     def arrays(self) -> GraphArrays:
         graph = self.graph
         count = len(self.tensors)
-        node = [self.index[n.dst] for n in graph.nodes]
-        computed = bytearray(count)
+        index = self.index
+        node = [index[n.dst] for n in graph.nodes]
+        computed, read = bytearray(count), bytearray(count)
         for i in node:
             computed[i] = 1
         base = self.bases()
         placed, readers, weight = self.buffers(base, computed)
-        source, slot, first = self.sources()
-        read = bytearray(count)
+        source, slot, first, wants = self.sources(weight)
         for s in source:
             read[s] = 1
-        supports = [self.capabilities.supports(n) for n in graph.nodes]
+        ops = [n.op for n in graph.nodes]
+        views = {op for op in OPS if OPS[op].view}
+        supports = self.capabilities.supports
         memories = [d.memory for d in graph.devices]
         return GraphArrays(
             devices=len(graph.devices),
             offload=int(graph.op_offload),
             node=node,
-            idle=[int(OPS[n.op].view) for n in graph.nodes],
-            blind=[int(n.op in _WEIGHT_BLIND) for n in graph.nodes],
-            supports=supports,
-            wants=self.wants(first, source, weight),
+            idle=[int(op in views) for op in ops],
+            blind=[int(op in _WEIGHT_BLIND) for op in ops],
+            supports=[supports(n) for n in graph.nodes],
+            wants=wants,
             first=first,
             source=source,
             slot=slot,
@@ -129,7 +131,7 @@ class _Flattening:
             readers=readers,
             weight=weight,
             input=[int(t.input) for t in self.tensors],
-            pin=[self.pin(t) for t in self.tensors],
+            pin=self.pinned(),
             leafs=[
                 i for i, t in enumerate(self.tensors) if not computed[i] and (read[i] or t.input)
             ],
@@ -172,32 +174,31 @@ class _Flattening:
                 weight[i] = kind
         return placed, readers, weight
 
-    def sources(self) -> tuple[list[int], list[int], list[int]]:
-        index = self.index
+    def sources(self, weight: Ints) -> tuple[list[int], list[int], list[int], list[int]]:
+        """``source``, ``slot``, ``first`` and ``wants`` of the nodes.
+
+        Who wants a node is asked only where it reads a weight in host memory.
+        """
+        index, offload = self.index, self.graph.op_offload
         source: list[int] = []
         slot: list[int] = []
         first = [0]
-        for node in self.graph.nodes:
-            source += [index[name] for name in node.src]
+        wants = [0] * len(self.graph.nodes)
+        for i, node in enumerate(self.graph.nodes):
+            here = [index[name] for name in node.src]
+            source += here
             slots = node.param("src_slot") if node.params else None
-            slot += range(len(node.src)) if slots is None else slots
+            slot += range(len(here)) if slots is None else slots
             first.append(len(source))
-        return source, slot, first
+            if offload and HOST_WEIGHT in [weight[s] for s in here]:
+                wants[i] = self.capabilities.wants(node)
+        return source, slot, first, wants
 
-    def wants(self, first: Ints, source: Ints, weight: Ints) -> list[int]:
-        """Who wants each node; asked only where a weight in host memory is read."""
-        if not self.graph.op_offload:
-            return [0] * len(self.graph.nodes)
-        return [
-            self.capabilities.wants(node)
-            if any(weight[source[k]] == HOST_WEIGHT for k in range(first[i], first[i + 1]))
-            else 0
-            for i, node in enumerate(self.graph.nodes)
-        ]
-
-    def pin(self, tensor: Tensor) -> int:
-        name = self.pins.get(tensor.name, tensor.pin)
-        return NONE if name is None else self.device[name]
+    def pinned(self) -> list[int]:
+        pin = [NONE if t.pin is None else self.device[t.pin] for t in self.tensors]
+        for name, device in self.pins.items():
+            pin[self.index[name]] = self.device[device]
+        return pin
 
 
 def host_weight_nodes(graph: Graph, arrays: GraphArrays) -> list[Node]:

@@ -69,9 +69,10 @@ def assign(g: GraphArrays, a: Assignment) -> tuple[int, int]:
     Returns ``(NONE, NONE)``, or what has no device: ``(node, NONE)``, a node that nobody
     supports; ``(NONE, tensor)``, one whose buffer no device can compute in.
     """
-    stuck = from_placement(g, a)
+    stuck = from_buffers(g, a)
     if stuck != NONE:
         return NONE, stuck
+    from_weights(g, a)
     expand_fast(g, a, 1)
     expand_fast(g, a, -1)
     expand_rest(g, a, 1)
@@ -83,55 +84,56 @@ def assign(g: GraphArrays, a: Assignment) -> tuple[int, int]:
 # -- pass 1: from what is placed ----------------------------------------------------------------
 
 
-def from_placement(g: GraphArrays, a: Assignment) -> int:
-    """Leafs, then nodes.  Returns a placed tensor that nobody can compute in place, or NONE."""
-    for t in g.leafs:
-        if not place(g, a, t, (1 << g.devices) - 1):
-            return t
-    for i in range(len(g.node)):
-        t = g.node[i]
-        if not place(g, a, t, g.supports[i]):
-            return t
-        if a.device[t] == NONE and not g.blind[i]:
-            follow_weight(g, a, i, t)
+def from_buffers(g: GraphArrays, a: Assignment) -> int:
+    """A pin, a buffer or the input flag decides; leafs first, then nodes.
+
+    Returns a placed tensor that nobody can compute in place, or NONE.
+    """
+    device, cause, led = a
+    pin, placed, readers, is_input = g.pin, g.placed, g.readers, g.input
+    leafs, node, supports, base = g.leafs, g.node, g.supports, g.base
+    for k in range(len(leafs) + len(node)):
+        i = k - len(leafs)
+        t = leafs[k] if i < 0 else node[i]
+        if pin[t] >= 0:
+            device[t] = pin[t]
+            cause[t] = 1
+        elif placed[t]:
+            able = readers[t] if i < 0 else readers[t] & supports[i]
+            if able == 0:
+                return t
+            device[t] = lowest(able, g.devices)
+            cause[t] = 2
+            led[t] = base[t]
+        elif is_input[t]:
+            device[t] = g.devices - 1
+            cause[t] = 3
     return NONE
 
 
-def place(g: GraphArrays, a: Assignment, t: int, supports: int) -> bool:
-    """A pin, a buffer or the input flag decides; false where a buffer does and cannot."""
-    if g.pin[t] != NONE:
-        a.device[t] = g.pin[t]
-        a.cause[t] = 1
-        return True
-    if g.placed[t]:
-        a.device[t] = lowest(g.readers[t] & supports, g.devices)
-        a.cause[t] = 2
-        a.led[t] = g.base[t]
-        return a.device[t] != NONE
-    if g.input[t]:
-        a.device[t] = g.devices - 1
-        a.cause[t] = 3
-    return True
-
-
-def follow_weight(g: GraphArrays, a: Assignment, i: int, t: int) -> None:
+def from_weights(g: GraphArrays, a: Assignment) -> None:
     """The first weight among the sources decides, unless a device wants to have it brought."""
-    last = g.devices - 1
-    for k in range(g.first[i], g.first[i + 1]):
-        s = g.source[k]
-        if g.weight[s] == NO_WEIGHT:
+    device, cause, led = a
+    node, blind, supports, wants = g.node, g.blind, g.supports, g.wants
+    first, source, slot, weight, readers = g.first, g.source, g.slot, g.weight, g.readers
+    for i in range(len(node)):
+        t = node[i]
+        if device[t] >= 0 or blind[i]:
             continue
-        device = lowest(g.readers[s] & g.supports[i], g.devices)
-        a.led[t] = s
-        if g.offload and device == last and g.weight[s] == HOST_WEIGHT:
-            wanting = lowest(g.supports[i] & g.wants[i], last)
+        k, end = first[i], first[i + 1]
+        while k < end and weight[source[k]] == NO_WEIGHT:
+            k += 1
+        if k == end:
+            continue
+        s = source[k]
+        led[t] = s
+        cause[t] = 100 + slot[k]
+        device[t] = lowest(readers[s] & supports[i], g.devices)
+        if g.offload and device[t] == g.devices - 1 and weight[s] == HOST_WEIGHT:
+            wanting = lowest(supports[i] & wants[i], g.devices - 1)
             if wanting != NONE:
-                a.device[t] = wanting
-                a.cause[t] = 4
-                return
-        a.device[t] = device
-        a.cause[t] = 100 + g.slot[k]
-        return
+                device[t] = wanting
+                cause[t] = 4
 
 
 def lowest(mask: int, devices: int) -> int:

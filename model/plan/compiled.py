@@ -36,20 +36,22 @@ def _compile(module: ModuleType, *names: str) -> Any:
 
 assign = _compile(
     _assign,
-    "lowest", "place", "follow_weight", "from_placement", "expand", "expand_fast", "expand_rest",
+    "lowest", "from_buffers", "from_weights", "expand", "expand_fast", "expand_rest",
     "located", "readable", "reads_all", "rescue", "upgrade", "inherit", "the_rest", "assign",
 )  # fmt: skip
 reach = _compile(_assign, "located", "reach")
 cut = _compile(_split, "begins_at", "cut")
 
 
+#: Fields that hold masks of devices; the others hold numbers below 2**31.
+_MASKS = frozenset(("supports", "wants", "readers", "home", "kin"))
+
+
 def as_arrays(g: GraphArrays) -> GraphArrays:
-    """The lists of a graph as 64-bit integer arrays."""
-    return GraphArrays(g.devices, g.offload, *map(_array, g[2:]))
-
-
-def _array(values: Any) -> Any:
-    return np.asarray(values, dtype=np.int64)
+    """The lists of a graph as integer arrays."""
+    fields = zip(g._fields[2:], g[2:], strict=True)
+    arrays = (np.asarray(v, np.int64 if name in _MASKS else np.int32) for name, v in fields)
+    return GraphArrays(g.devices, g.offload, *arrays)  # type: ignore[arg-type]
 
 
 def empty_assignment(tensors: int) -> Assignment:
@@ -57,12 +59,18 @@ def empty_assignment(tensors: int) -> Assignment:
 
 
 def empty_splits(nodes: int, sources: int, tensors: int) -> Splits:
-    sizes = nodes + 1, nodes + 1, nodes + 1, nodes + 1, nodes + 2, sources, tensors
-    return Splits(*(_full(size, 0) for size in sizes))
+    return Splits(
+        _full(nodes + 1, 0), _full(nodes + 1, 0), _full(nodes + 1, 0), _full(nodes + 1, NONE),
+        _full(nodes + 2, 0), _full(sources, NONE), empty_masks(tensors),
+    )  # fmt: skip
+
+
+def empty_masks(count: int) -> Any:
+    return np.zeros(count, np.int64)
 
 
 def _full(size: int, value: int) -> Any:
-    return np.full(size, value, dtype=np.int64)
+    return np.full(size, value, np.int32)
 
 
 def as_list(values: Any) -> Sequence[int]:

@@ -93,7 +93,7 @@ def _compiled(g: GraphArrays, options: PlanOptions) -> tuple[Assignment, Splits,
     splits = twin.empty_splits(len(g.node), len(g.source), tensors)
     if node != NONE or tensor != NONE:
         return a, splits, 0, (node, tensor, NONE)
-    reach = twin.empty_splits(0, 0, tensors).copied
+    reach = twin.empty_masks(tensors)
     twin.reach(arrays, a, reach)
     count, source = twin.cut(arrays, a, reach, splits, options.split_inputs, int(options.grows))
     lists = Assignment(*map(twin.as_list, a))  # type: ignore[arg-type]

@@ -96,7 +96,8 @@ def _plans(
     schedule: Schedule, options: PlanOptions, compiled: bool | None
 ) -> tuple[tuple[Planned, ...], tuple[Finding, ...]]:
     graph = _declared(schedule.graph, options)
-    graph, findings = move_weights(graph, overrides(graph, options))
+    moves = overrides(graph, options)
+    graph, findings = move_weights(graph, moves) if moves else (graph, ())
     copies = graph.n_copies
     schedule = replace(
         schedule, graph=graph,
@@ -110,6 +111,8 @@ def _plans(
 def _declared(graph: Graph, options: PlanOptions) -> Graph:
     """The graph with the options that stand in the place of its own words."""
     values = dict(options.at)
+    if not values and options.op_offload is None and options.n_copies is None:
+        return graph
     return replace(
         graph,
         symbols=tuple(
