@@ -201,10 +201,10 @@ class Oracle:
     def upgrade(self, node: Node) -> None:
         mine = self.graph.device(self.on[node.dst])
         for device in self.graph.devices[: self.order.index(mine.name)]:
-            if device.memory == mine.memory and self.supports(device, node):
-                if all(self.reads(device, s) for s in node.src):
-                    self.set(node.dst, device.name, "3.upg")
-                    return
+            same = device.memory == mine.memory and self.supports(device, node)
+            if same and all(self.reads(device, s) for s in node.src):
+                self.set(node.dst, device.name, "3.upg")
+                return
 
     def the_rest(self, node: Node) -> None:
         self.follow_base(node.dst)
