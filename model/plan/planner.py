@@ -69,8 +69,8 @@ def plan(
 
 
 def unplanned(schedule: Schedule) -> Schedule:
-    """The graph level of a schedule: no assignment, splits or program."""
-    return replace(schedule, assignment=(), splits=None, program=None)
+    """The graph level of a schedule: no assignment, splits, placements or program."""
+    return replace(schedule, assignment=(), splits=None, placements=(), program=None)
 
 
 def plan_regimes(

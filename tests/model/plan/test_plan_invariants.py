@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from plan_graphs import MOST_TOKENS, random_schedule
 from plan_oracle import Oracle
 from splitproof.model.ops import OPS
+from splitproof.model.plan.assign import Cause
 from splitproof.model.plan.error import PlanError
 from splitproof.model.plan.lower import lower
 from splitproof.model.plan.options import PlanOptions
-from splitproof.model.plan.planner import plan, unplanned
+from splitproof.model.plan.planner import plan, plan_regimes, unplanned
 from splitproof.model.schedule import Schedule
 
 #: A random schedule with the number of tokens that it is planned for.
@@ -66,11 +67,15 @@ def test_a_device_supports_what_it_runs_unless_pinned(case: tuple[int, int, int]
 
 @many
 @given(CASES)
-def test_a_pin_is_kept(case: tuple[int, int, int]) -> None:
+def test_a_pin_is_kept_but_for_a_better_device_of_its_memory(case: tuple[int, int, int]) -> None:
     if (found := plan_of(case)) is not None:
+        order = [d.name for d in found.graph.devices]
         for node in found.graph.nodes:
-            pin = found.graph.tensor(node.dst).pin
-            assert pin is None or found.device_of(node.dst) == pin
+            pin, device = found.graph.tensor(node.dst).pin, found.device_of(node.dst)
+            if pin is None or device == pin:
+                continue
+            assert order.index(device) < order.index(pin)
+            assert found.graph.device(device).memory == found.graph.device(pin).memory
 
 
 @many
@@ -114,13 +119,22 @@ def test_an_input_has_a_reader_and_is_copied_once(case: tuple[int, int, int]) ->
 @many
 @given(CASES)
 def test_a_placed_result_stays_where_it_is_readable(case: tuple[int, int, int]) -> None:
-    if (found := plan_of(case)) is not None:
-        for node in found.graph.nodes:
-            base = found.graph.base(node.dst)
-            if base.buffer is None or found.graph.tensor(node.dst).pin is not None:
-                continue
-            device = found.graph.device(found.device_of(node.dst))
-            assert found.graph.buffer(base.buffer).memory in device.reads
+    seed, size, tokens = case
+    try:
+        (found,) = plan_regimes(
+            random_schedule(seed, size), PlanOptions(at=(("n_tokens", tokens),))
+        )
+    except PlanError:
+        return
+    graph, arrays = found.schedule.graph, found.decision.arrays
+    for i, node in enumerate(graph.nodes):
+        base = graph.base(node.dst)
+        # The upgrade asks for the memories of the sources only; ggml's does, too.
+        upgraded = found.decision.assignment.cause[arrays.node[i]] == Cause.UPGRADE
+        if base.buffer is None or graph.tensor(node.dst).pin is not None or upgraded:
+            continue
+        device = graph.device(found.schedule.device_of(node.dst))
+        assert graph.buffer(base.buffer).memory in device.reads
 
 
 @many
@@ -145,9 +159,15 @@ def test_a_second_plan_changes_nothing(case: tuple[int, int, int]) -> None:
 @many
 @given(CASES)
 def test_pinned_to_its_own_plan_nothing_moves(case: tuple[int, int, int]) -> None:
-    if (found := plan_of(case)) is not None:
+    """Unless devices share a memory: a source that is known earlier lets a node upgrade."""
+    found = plan_of(case)
+    if found is not None and len({d.memory for d in found.graph.devices}) == len(
+        found.graph.devices
+    ):
         again = plan(unplanned(found), PlanOptions(pins=found.assignment))
-        assert (again.assignment, again.splits) == (found.assignment, found.splits)
+        assert again.splits == found.splits
+        for node in found.graph.nodes:
+            assert again.device_of(node.dst) == found.device_of(node.dst)
 
 
 @many
@@ -170,7 +190,6 @@ def test_one_device_needs_one_split() -> None:
 
 
 def test_a_planned_schedule_takes_no_options() -> None:
-    found = plan_of((1, 5, 4))
-    assert found is not None
+    found = next(p for seed in range(50) if (p := plan_of((seed, 5, 4))) is not None)
     with pytest.raises(PlanError, match="at the split level already"):
         plan(found, PlanOptions(n_copies=2))
