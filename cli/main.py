@@ -17,6 +17,7 @@ from .settings import settings
 #: Name → module under ``commands`` and the line that the overview shows.
 COMMANDS = {
     "check": ("check", "Prove schedules right, or show how they go wrong."),
+    "plan": ("plan", "Decide devices and splits as ggml does, and say why."),
     "run": ("run", "Execute a proved schedule and compare it with the reference."),
     "prove": ("prove", "Prove the theorems behind the rules, for every schedule."),
     "replay": ("replay", "Execute the counterexamples of a JSON report."),
