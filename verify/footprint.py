@@ -137,7 +137,7 @@ class Footprints:
         op = OPS[node.op]
         event = Event("node", position, part.iteration)
         if node.reads is not None or node.writes is not None:
-            self._declared(node, part, time, event)
+            self._declared(command, node, part, time, event)
             return
         for index, source in enumerate(node.src):
             if TARGET_SOURCES.get(node.op) == index:
@@ -153,9 +153,15 @@ class Footprints:
             self.reads.append(self._read(part, node.dst, node.dst, time, "old"))
         self.writes.append(Write(part.index, region_of(self.schedule, node.dst), event))
 
-    def _declared(self, node: Node, part: Part, time: Time, event: Event) -> None:
+    def _declared(
+        self, command: Compute, node: Node, part: Part, time: Time, event: Event
+    ) -> None:
+        """A footprint of the node's own; a source in it is read from where it is bound."""
         for name in node.reads if node.reads is not None else node.src:
-            self.reads.append(self._read(part, name, name, time, "source"))
+            bound = name
+            if name in node.src:
+                bound = self.schedule.bound(command, node.src.index(name))
+            self.reads.append(self._read(part, bound, name, time, "source"))
         for name in node.writes if node.writes is not None else (node.dst,):
             self.writes.append(Write(part.index, region_of(self.schedule, name), event))
 

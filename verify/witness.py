@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from contextlib import suppress
 
 from ..model.command import CopyExperts, FillBank
 from ..model.counterexample import Counterexample, Party, Step
@@ -140,11 +141,28 @@ class _Witness:
 
     def sequence(self) -> tuple[Step, ...]:
         """An interleaving in which the fault shows: a wrong version if one can, else a torn one."""
-        steps = [interleaving(self.order, pairs) for pairs in self._constraints()]
-        if len(steps) == 1 or self.fault.read.bank is not None:
+        carried = self._carried()
+        steps = []
+        for pairs in self._constraints():
+            for extra in (carried, []) if carried else ([],):
+                with suppress(ValueError):  # the two wishes contradict each other
+                    steps.append(interleaving(self.order, [*pairs, *extra]))
+        bank = self.fault.read.bank
+        if len(steps) == 1 or (bank is not None and bank.what == "slots"):
             return steps[0]
         trial = Trial(self.judge, self.fault)
         return min(steps, key=trial.run)  # the first of the best
+
+    def _carried(self) -> list[tuple[Point, Point]]:
+        """Pairs that let each copy on the way end after those that could hide what it brings."""
+        pairs: list[tuple[Point, Point]] = []
+        read = self.fault.read
+        for part in self.fault.path:
+            write = next(w for w in self.footprints.writes if w.part == part)
+            pairs += [((o.part, True), (part, True)) for o in self._rivals(write, read)]
+            assert write.source is not None
+            read = write.source
+        return pairs
 
     def _constraints(self) -> list[list[tuple[Point, Point]]]:
         """Pairs of points that can make the fault happen, where the order leaves it open."""
@@ -152,20 +170,32 @@ class _Witness:
         if write is None or before(read.part, write.part):
             return [[]]
         late = [((read.part, True), (write.part, False))]
-        rivals = [((o.part, True), (write.part, False)) for o in self._rivals(write)]
+        rivals = [((o.part, True), (write.part, False)) for o in self._rivals(write, read)]
         if before(write.part, read.part):
             return [rivals]
         early = [((write.part, True), (read.part, False)), *rivals]
         torn = [
             ((write.part, False), (read.part, False)), ((read.part, False), (write.part, True)),
+            *rivals,
         ]  # fmt: skip
-        if self._brings_due(write):
-            return [late, early, torn]
-        return [early, late, torn]
+        during = [((read.part, False), (write.part, False))]
+        if self._brings_due(write) or self._hits_early():
+            return [late, early, torn, during]
+        return [early, late, torn, during]
 
-    def _rivals(self, write: Write) -> list[Write]:
+    def _hits_early(self) -> bool:
+        """Whether the reader's fill counts on what an earlier fill of its layer still brings."""
+        use, write = self.root.read.bank, self.root.write
+        if use is None or use.fill is None or write is None or write.event is None:
+            return False
+        event = write.event
+        if self.root.relation != "unordered" or event.kind != "state":
+            return False
+        return (event.iteration, event.index) < (use.fill[1], use.fill[0])
+
+    def _rivals(self, write: Write, read: Read) -> list[Write]:
         """Other writes of the bytes before the read that the order lets come after ``write``."""
-        read, before = self.root.read, self.order.before
+        before = self.order.before
         return [
             other
             for other in self.footprints.by_space.get(read.region.space, ())
@@ -183,11 +213,12 @@ class _Witness:
 
     def integers(self) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
         """Router ids, chosen so that passes and tensors name different experts where they can
-        (for a stale resident copy: the same ones in each pass; for a fill that served other ids:
-        one expert in the reader's pass, another one in all others)."""
+        (for a stale resident copy, or one still on its way: the same ones in each pass; for a fill
+        that served other ids: one expert in the reader's pass, another one in all others)."""
         if not self._is_about_experts():
             return ()
         symbols, found, place = self.fault.values.symbols, [], 0
+        hit = self._hits_early()
         tensors = [
             t
             for t in self.schedule.graph.tensors
@@ -196,11 +227,11 @@ class _Witness:
         for iteration in range(self.schedule.repeat):
             for tensor in tensors:
                 assert tensor.values is not None
-                if not tensor.input and not self._steers(tensor, iteration):
+                if not (tensor.input or hit or self._steers(tensor)):
                     continue  # computed: whatever comes of it will do
                 low, high = tensor.values
                 count = tensor.elements.value(symbols)
-                start = 0 if self.root.relation == "outdated" else place
+                start = 0 if hit or self.root.relation == "outdated" else place
                 place += count
                 values = [low + (start + i) % (high - low) for i in range(count)]
                 if self.root.relation == "unserved":
@@ -219,12 +250,16 @@ class _Witness:
             return tuple((members * len(values))[: len(values)])
         wanted = self.fault.values.variables[BYTE] // experts.stride
         low, high = tensor.values
-        spare = next((e for e in range(low, high) if e not in (wanted, *values)), None)
-        spare = spare if spare is not None else next(e for e in (low, high - 1) if e != wanted)
-        return tuple(spare if value == wanted else value for value in values)
+        if wanted not in values:
+            return tuple(values)
+        # Not the expert before it either, where there is a choice: a copy may be padded.
+        others = [*range(wanted + 1, high), *range(low, wanted - 1), wanted - 1]
+        return tuple([next((e for e in others if low <= e < high), wanted)] * len(values))
 
-    def _steers(self, tensor: Tensor, iteration: int) -> bool:
-        return self.fault.read.experts is not None and bool(self._members(tensor, iteration))
+    def _steers(self, tensor: Tensor) -> bool:
+        if self.fault.read.experts is None:
+            return False
+        return any(self._members(tensor, other) for other in range(self.schedule.repeat))
 
     def _members(self, tensor: Tensor, iteration: int) -> list[int]:
         """Experts that the model puts into the used sets that this tensor names in this pass."""
