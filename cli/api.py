@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .model.certificate import Certificate, certify
 from .model.document import from_dict, load
+from .model.minimal import Contracts, Minimal
 from .model.plan.lower import lower
 from .model.read.ggml_dump import read_dump
 from .model.report import Finding, Kind, Report, Rule
@@ -18,6 +19,7 @@ from .suppress import suppress
 if TYPE_CHECKING:
     from .exec.replay import Replay
     from .exec.runtime import RunResult
+    from .verify.check import Options
 
 #: A schedule, or what one can be read from: a path, a parsed document, or its bytes.
 Source = Schedule | str | PathLike[str] | bytes | Mapping[str, Any]
@@ -69,6 +71,35 @@ def check(
     if only or symbols:
         report = replace(report, digest="")
     return suppress(report, ignore or {})
+
+
+def minimize(
+    source: Source, *, time_limit: float | None = None, effort: int | None = None
+) -> Minimal:
+    """Which waits of a proved schedule are needed, and the schedule without a largest set of
+    those that are not, proved again.  Options as for :func:`check`; ``time_limit`` is for all."""
+    from .verify.minimize import minimize_syncs
+
+    return minimize_syncs(lower(as_schedule(source)), _options(time_limit, effort))
+
+
+def contracts(
+    source: Source, *, time_limit: float | None = None, effort: int | None = None
+) -> Contracts:
+    """Under which copy contracts a proved schedule still holds.  Options as for
+    :func:`minimize`."""
+    from .verify.minimize import weakest_contracts
+
+    return weakest_contracts(lower(as_schedule(source)), _options(time_limit, effort))
+
+
+def _options(time_limit: float | None, effort: int | None) -> Options:
+    from .verify.check import Options
+
+    options = Options(seconds=time_limit)
+    if effort is not None:
+        options.effort = effort
+    return options
 
 
 def run(
@@ -127,10 +158,11 @@ def replay(
     chosen = [
         f for f in report.findings if f.kind is not Kind.COST and (not rules or f.rule in rules)
     ]
-    return [_show(program, finding, seed) for finding in chosen]
+    return [execute_finding(program, finding, seed) for finding in chosen]
 
 
-def _show(program: Schedule, finding: Finding, seed: int) -> Shown:
+def execute_finding(program: Schedule, finding: Finding, seed: int = 0) -> Shown:
+    """One finding of a program shown again: executed, or its facts examined."""
     if finding.kind is Kind.VALUE:
         return _execute(program, finding, seed)
     from .exec.evidence import examine
