@@ -40,13 +40,25 @@ _HOME = {
 
 __all__ = sorted([*_HOME, "__version__"])
 
-if TYPE_CHECKING:
-    from .api import check, explain, import_dump, replay, run
-    from .model.certificate import Certificate, CertificateError, certify
-    from .model.document import DocumentError, digest, dumps, load, loads, schema
-    from .model.plan.lower import lower
-    from .model.report import Report, Verdict
-    from .model.schedule import Schedule
+if TYPE_CHECKING:  # what a type checker sees in the place of __getattr__
+    from .api import check as check
+    from .api import explain as explain
+    from .api import import_dump as import_dump
+    from .api import replay as replay
+    from .api import run as run
+    from .model.certificate import Certificate as Certificate
+    from .model.certificate import CertificateError as CertificateError
+    from .model.certificate import certify as certify
+    from .model.document import DocumentError as DocumentError
+    from .model.document import digest as digest
+    from .model.document import dumps as dumps
+    from .model.document import load as load
+    from .model.document import loads as loads
+    from .model.document import schema as schema
+    from .model.plan.lower import lower as lower
+    from .model.report import Report as Report
+    from .model.report import Verdict as Verdict
+    from .model.schedule import Schedule as Schedule
 
 
 def __getattr__(name: str) -> Any:

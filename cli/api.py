@@ -78,12 +78,13 @@ def run(
     symbols: Mapping[str, int] | None = None,
     seed: int = 0,
     callbacks: Mapping[str, Any] | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Mapping[tuple[str, int], Any] | None = None,
 ) -> RunResult:
     """Execute the schedule's program with Numba, after a check unless a certificate is given.
 
-    ``symbols``: a value for each symbol (default: its upper bound).  ``inputs``: arrays by name
-    of the input; inputs that are not given, and all weights, are made from ``seed``.  Raises
+    ``symbols``: a value for each symbol (default: its upper bound).  ``inputs``: arrays by
+    (input, pass), of shape ``ne`` (innermost first); inputs that are not given, and all weights,
+    are made from ``seed``.  ``callbacks``: functions by name, as for ``run_reference``.  Raises
     ``CertificateError`` if the schedule is not proved, or is not the one that was.
     """
     from .exec.runtime import run as run_program
@@ -100,13 +101,15 @@ def run(
 class Shown:
     """What a replay showed for one finding.
 
-    ``holds``: it is confirmed.  ``executed``: the counterexample's run (kind *value*).
-    ``facts``: the rule evaluated on concrete values (kind *static*).  ``problem``: why its order
-    could not be executed, which the checker must never let happen.
+    ``holds``: it is confirmed; ``None`` if it cannot be executed here.  ``executed``: the run of
+    the counterexample (kind *value*).
+    ``facts``: the rule evaluated on concrete values (kind *static*).  ``problem``: why it is not
+    confirmed: an order that cannot happen (which the checker must never give), or an op that has
+    no reference.
     """
 
     finding: Finding
-    holds: bool
+    holds: bool | None
     executed: Replay | None = None
     facts: tuple[tuple[str, str | int], ...] = ()
     problem: str = ""
@@ -143,6 +146,7 @@ def _show(program: Schedule, finding: Finding, seed: int) -> Shown:
 
 
 def _execute(program: Schedule, finding: Finding, seed: int) -> Shown:
+    from .exec.functions import UnsupportedOp
     from .exec.interleave import IllegalOrder
     from .exec.replay import replay as execute
 
@@ -152,6 +156,8 @@ def _execute(program: Schedule, finding: Finding, seed: int) -> Shown:
         executed = execute(program, finding.counterexample, seed=seed)
     except IllegalOrder as error:
         return Shown(finding, False, problem=f"its order cannot happen: {error}")
+    except UnsupportedOp as error:
+        return Shown(finding, None, problem=str(error))
     return Shown(finding, executed.reproduced, executed)
 
 

@@ -39,6 +39,8 @@ def shown_items(
     line = Text(no_wrap=True)
     if shown.holds:
         line.append("CONFIRMED", style="bold red")
+    elif shown.holds is None:
+        line.append("NOT EXECUTED", style="bold yellow")
     else:
         line.append("NOT REPRODUCED", style="bold magenta")
     yield line + Text("  ") + finding_line(shown.finding, rule)
@@ -94,15 +96,24 @@ def _values(executed: Replay, schedule: Schedule) -> Table:
     program = schedule.program or ()
     wrong = _wrong_values(executed)
     for item in wrong[:MOST]:
-        got = "poison" if math.isnan(item.got) else f"{item.got:.6g}"
         table.add_row(
             str(item.iteration), command_text(program[item.command]),
-            f"{item.tensor}[{item.index}]", f"{item.expected:.6g}",
-            Text(got, style="bold red"), f"{item.count:,}",
+            f"{item.tensor}[{item.index}]", _number(item.expected),
+            Text(_number(item.got), style="bold red"), f"{item.count:,}",
         )  # fmt: skip
     if len(wrong) > MOST:
         table.add_row("…", f"{len(wrong) - MOST} more", "", "", "", "")
     return table
+
+
+def _number(value: float | int | str) -> str:
+    """A value, or the word for one that is none (``poison``)."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: float | int | str) -> float | int | str:
+    """The same for JSON, which has no word for NaN and infinity."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def shown_to_dict(report: Report, results: list[Shown]) -> dict[str, Any]:
@@ -131,8 +142,8 @@ def _one(shown: Shown) -> dict[str, Any]:
         entry["values"] = [
             {
                 "command": item.command, "pass": item.iteration, "tensor": item.tensor,
-                "element": item.index, "wrong_elements": item.count, "expected": item.expected,
-                "got": "poison" if math.isnan(item.got) else item.got,
+                "element": item.index, "wrong_elements": item.count,
+                "expected": _plain(item.expected), "got": _plain(item.got),
             }
             for item in _wrong_values(shown.executed)
         ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from typing import IO
@@ -65,8 +66,14 @@ def report_items(
     yield verdict_line(report, source or schedule.name, strict_cost)
     if not quiet:
         yield Text(f"  {counts_line(report)}", style="dim")
+    told: set[str] = set()
     for number, finding in enumerate(report.findings, 1):
-        if quiet:
+        again = finding.rule in told and finding.counterexample is None
+        told.add(finding.rule)
+        if again and not quiet:
+            # One row each keeps a long list of the same fault readable.
+            yield from heading(number, finding, known.get(finding.rule))
+        elif quiet:
             line = finding_line(finding, known.get(finding.rule))
             line.no_wrap = True
             yield line
@@ -137,11 +144,7 @@ def finding_items(
     number: int, finding: Finding, schedule: Schedule, rule: Rule | None
 ) -> Iterator[RenderableType]:
     """One finding: what, where, when, how it runs, what is missing, what to change."""
-    heading = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
-    heading.add_column(width=2, no_wrap=True)
-    heading.add_column(overflow="fold")
-    heading.add_row(f"{number}.", finding_line(finding, rule))
-    yield heading
+    yield from heading(number, finding, rule)
     also = f", also {' '.join(finding.also)}" if finding.also else ""
     yield labelled("at", f"{finding.place}{also}")
     example = finding.counterexample
@@ -154,11 +157,21 @@ def finding_items(
             yield Text("")
         yield labelled("due", example.due)
         if example.missing:
-            yield labelled("missing", example.missing, "bold")
+            yield labelled("missing", missing_edge(example), "bold")
     if finding.evidence:
         yield Padding(evidence_table(finding.evidence), (0, 0, 0, 3))
     if rule is not None and rule.hint:
         yield labelled("hint", rule.hint, "green")
+
+
+def heading(number: int, finding: Finding, rule: Rule | None) -> Iterator[RenderableType]:
+    """Number, code, slug and message.  Alone, it is enough for a further finding of a rule that
+    was explained already."""
+    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(width=max(2, len(str(number)) + 1), no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(f"{number}.", finding_line(finding, rule))
+    yield table
 
 
 def situation(example: Counterexample) -> Iterator[tuple[str, str]]:
@@ -171,6 +184,13 @@ def situation(example: Counterexample) -> Iterator[tuple[str, str]]:
     for group, content in example.banks:
         slots = ", ".join(f"{s}: layer {layer} expert {e}" for s, layer, e in content)
         yield "bank", f"{group} starts with {slots or 'all slots empty'}"
+
+
+def missing_edge(example: Counterexample) -> str:
+    """The missing edge without numbers and queues of commands, which the time line shows."""
+    parties = [party for party in (example.reader, example.writer) if party is not None]
+    keep = r" of pass \1" if any(party.iteration for party in parties) else ""
+    return re.sub(r" \[command \d+, pass (\d+), [^\]]*\]", keep, example.missing)
 
 
 def evidence_table(facts: Sequence[tuple[str, str | int]]) -> Table:

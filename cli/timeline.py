@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from .model.command import Copy, CopyExperts, FillBank
+from .model.command import Command, Copy, CopyExperts, FillBank
 from .model.counterexample import Counterexample, Party, Step
 from .model.describe import command_text
 from .model.device import HOST, Contract
@@ -42,12 +42,24 @@ def queue_of_step(schedule: Schedule, step: Step) -> str:
     queue = schedule.queue_of(command)
     if step.part == "read" or queue == HOST:
         return HOST
-    if isinstance(command, Copy) and not isinstance(command, CopyExperts | FillBank):
+    ends = _ends(schedule, command)
+    if ends is not None:
         device = schedule.graph.device(schedule.queue_device(queue))
-        source, target = (schedule.location(n).memory for n in (command.src, command.dst))
-        if device.contract(source or "", target or "") is Contract.SYNC:
+        source, target = (schedule.location(name).memory or "" for name in ends)
+        if device.contract(source, target) is Contract.SYNC:
             return HOST
     return queue
+
+
+def _ends(schedule: Schedule, command: Command) -> tuple[str, str] | None:
+    """Where a transfer comes from and goes to; ``None`` for other commands."""
+    match command:
+        case Copy(src=src, dst=dst) | CopyExperts(src=src, dst=dst):
+            return src, dst
+        case FillBank(banks=(name, *_)):
+            bank = schedule.graph.find_bank(name)
+            return (bank.caches, name) if bank is not None else None
+    return None
 
 
 def _role(example: Counterexample, step: Step) -> str:

@@ -70,7 +70,9 @@ def fault(title: str, words: str, name: str, repair: str) -> Iterator[Renderable
     report = splitproof.check(schedule)
     yield from report_items(report, schedule, source=name, rules=RULES)
     yield Text("")
-    yield say("Executed, by code that knows nothing of the proof:")
+    executed = report.findings[0].counterexample is not None
+    how = "Executed" if executed else "Evaluated on numbers"
+    yield say(f"{how}, by code that shares nothing with the checker:")
     for shown in splitproof.replay(report, schedule):
         yield from shown_items(shown, schedule, RULES[shown.finding.rule], order=False)
         yield Text("")

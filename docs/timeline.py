@@ -40,8 +40,8 @@ def svg(schedule: Schedule, example: Counterexample) -> str:
     for index, row in enumerate(moments):
         parts += bar(row, queues.index(row.queue), index)
     parts.append(missing(moments, queues))
-    parts.append(text(LEFT, height - 34, "- - missing: the callback must end before the", left=True))
-    parts.append(text(LEFT, height - 16, "prefetch of the weight that it writes starts", left=True))
+    parts.append(text(LEFT, height - 34, "- -  missing: the write must end", left=True))
+    parts.append(text(LEFT, height - 16, "       before the read starts", left=True))
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -16,12 +16,13 @@ from .evaluate import (
     read_tensors,
     remaps,
     selects_slots,
+    undefined,
     written_tensors,
 )
 from .functions import OutOfRange
 from .judge import WrongRead, wrong_read, wrong_value
 from .layout import Layout
-from .memory import POISON, POISON_BYTE, Content, Region
+from .memory import POISON, Content, Region
 from .quant import to_array
 from .reference import node_write, operand
 from .script import Part
@@ -83,11 +84,13 @@ class ComputeTask:
         memory = self.run.memory
         known = None if self.updates else self._known_result(contents)
         for place, target in enumerate(self.targets):
-            if known is not None:
+            if known is not None and not known[target.name].poisoned:
                 memory.write(target, known[target.name].raw, self.versions[place])
                 continue
             written = self._evaluated(contents)[place]
-            if written.mask is None:
+            if written.undefined:
+                memory.poison(target)
+            elif written.mask is None:
                 memory.write(target, written.raw, self.versions[place])
             elif written.mask.any():
                 region = Region(target.space, target.addresses[written.mask])
@@ -111,8 +114,7 @@ class ComputeTask:
             with np.errstate(all="ignore"):
                 return evaluate(self.node, operands, self.targets, old)
         except OutOfRange:
-            # Ids that index nothing: whatever a kernel does then, its result is undefined.
-            return tuple(Written(np.full(t.nbytes, POISON_BYTE, np.uint8)) for t in self.targets)
+            return undefined(self.targets)
 
     def _rows_to_update(self) -> Layout | Region:
         """The bytes that ``set_rows`` is about to write, as far as its ids say so now."""

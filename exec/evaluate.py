@@ -12,17 +12,27 @@ from ..model.graph import Bank, Graph, Node
 from ..model.ops import OPS
 from ..model.schedule import Schedule
 from .data import UNBOUNDED
-from .functions import Operand, UnsupportedOp, apply, mixed, rows_set
+from .functions import Operand, UnsupportedOp, apply, mixed, name_bytes, rows_set
 from .layout import Layout
+from .memory import POISON_BYTE
 from .quant import Bytes, from_array
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """New bytes of one tensor, in logical order.  ``mask``: which were written (``None``: all)."""
+    """New bytes of one tensor, in logical order.
+
+    ``mask``: which were written (``None``: all).  ``undefined``: they are poison.
+    """
 
     raw: Bytes
     mask: NDArray[np.bool_] | None = None
+    undefined: bool = False
+
+
+def undefined(targets: Sequence[Layout]) -> tuple[Written, ...]:
+    """What a node leaves whose ids index nothing: whatever a kernel does, it is not defined."""
+    return tuple(Written(np.full(t.nbytes, POISON_BYTE, np.uint8), None, True) for t in targets)
 
 
 def read_tensors(node: Node) -> tuple[str, ...]:
@@ -100,7 +110,15 @@ def evaluate(
         raws = [operand.raw for operand in operands]
         return tuple(
             Written(
-                from_array(t.dtype, mixed(raws, t.ne, t.dtype.integer, t.values or (0, UNBOUNDED)))
+                from_array(
+                    t.dtype,
+                    mixed(
+                        [name_bytes(t.name), *raws],
+                        t.ne,
+                        t.dtype.integer,
+                        t.values or (0, UNBOUNDED),
+                    ),
+                )
             )
             for t in targets
         )

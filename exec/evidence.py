@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice, product
 
 from ..model.report import Finding
 from ..model.schedule import Schedule
@@ -27,6 +28,7 @@ RULES: dict[str, Callable[[Scene], Iterator[Fault]]] = {
     "BK001": static_order.cached_matmul_off_bank,
     "BK004": static_order.working_set_exceeds,
     "BK005": static_order.index_space_mismatch,
+    "CE006": static_order.id_out_of_range,
     "OR005": static_order.wait_never_satisfied,
     "OR006": static_order.event_kind_mismatch,
     "CO001": static_order.bank_copied,
@@ -42,23 +44,45 @@ class Evidence:
 
 
 def examine(schedule: Schedule, finding: Finding, symbols: Mapping[str, int]) -> Evidence:
-    """Evaluate a finding's rule at given values of the symbols.
+    """Evaluate a finding's rule at concrete values of the symbols.
 
-    ``symbols`` may leave some out: their lower bounds are taken.  A finding whose place is of
-    a sort that the rule names must be found there; otherwise any fault of the rule confirms it.
-    ``KeyError`` for a rule that is not static.
+    Symbols that ``symbols`` leaves out are tried: their bounds first, then up to 256 values
+    between.  A finding whose place is of a sort that the rule names must be found there;
+    otherwise any fault of the rule confirms it.  ``KeyError`` for a rule that is not here.
     """
-    values = {name: low for name, low, _ in schedule.graph.symbols} | dict(symbols)
+    tried = 0
+    for values in _choices(schedule, symbols):
+        tried += 1
+        fault = _fault(schedule, finding, values)
+        if fault is not None:
+            at: tuple[Fact, ...] = tuple(values.items())
+            return Evidence(True, (*fault.facts, *at))
+    asked = ", ".join(f"{name} = {value}" for name, value in symbols.items()) or f"{tried} sizes"
+    return Evidence(False, (("not found", f"{finding.rule} holds at {finding.place}, {asked}"),))
+
+
+def _choices(schedule: Schedule, symbols: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Values for all symbols: the given ones, and several for those that are not given."""
+    free = {n: bounds for n, bounds in schedule.graph.ranges.items() if n not in symbols}
+    given = {n: v for n, v in symbols.items() if n in schedule.graph.ranges}
+    yield {n: low for n, (low, _) in free.items()} | given
+    if not free:
+        return
+    yield {n: high for n, (_, high) in free.items()} | given
+    inner = [range(low, min(high, low + 256) + 1) for low, high in free.values()]
+    for values in islice(product(*inner), 256):
+        yield dict(zip(free, values, strict=True)) | given
+
+
+def _fault(schedule: Schedule, finding: Finding, values: Mapping[str, int]) -> Fault | None:
+    """The fault that the finding tells of at these sizes, if there is one."""
     faults = list(RULES[finding.rule](Scene.of(schedule, values)))
     place = _place(finding.place)
     here = [fault for fault in faults if place in fault.places]
     sorts = {sort for fault in faults for sort, _ in fault.places}
     if not here and (place is None or place[0] not in sorts):
         here = faults
-    if not here:
-        at = ", ".join(f"{name} = {value}" for name, value in values.items()) or "any size"
-        return Evidence(False, (("not found", f"{finding.rule} holds at {finding.place}, {at}"),))
-    return Evidence(True, here[0].facts)
+    return here[0] if here else None
 
 
 def evidence(schedule: Schedule, finding: Finding, symbols: Mapping[str, int]) -> tuple[Fact, ...]:

@@ -103,7 +103,8 @@ def _binary(operation: Elementwise) -> Function:
     def function(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
         left = src[0].array
         with np.errstate(all="ignore"):
-            return operation(left, _repeated(src[1].array, left.shape))
+            result: Array = operation(left, _repeated(src[1].array, left.shape))
+        return result
 
     return function
 
@@ -111,25 +112,26 @@ def _binary(operation: Elementwise) -> Function:
 def _unary(operation: Elementwise) -> Function:
     def function(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
         with np.errstate(all="ignore"):
-            return operation(src[0].array.astype(np.float64)).astype(np.float32)
+            result: Array = operation(src[0].array.astype(np.float64)).astype(np.float32)
+        return result
 
     return function
 
 
-def _sigmoid(x: Array) -> Array:
+def _sigmoid(x: Array) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
-def _silu(x: Array) -> Array:
+def _silu(x: Array) -> Any:
     return x / (1 + np.exp(-x))
 
 
-def _gelu(x: Array) -> Array:
+def _gelu(x: Array) -> Any:
     """The tanh form, as in ``ggml_gelu``."""
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * x * (1 + 0.044715 * x * x)))
 
 
-def _relu(x: Array) -> Array:
+def _relu(x: Array) -> Any:
     return np.where(x > 0, x, x * 0)  # keeps a NaN, so that poison shows
 
 
@@ -164,7 +166,8 @@ def _gated(activation: Elementwise) -> Function:
             if node.param("swapped", False):
                 gate, up = up, gate
         with np.errstate(all="ignore"):
-            return (activation(gate.astype(np.float64)) * up).astype(np.float32)
+            result: Array = (activation(gate.astype(np.float64)) * up).astype(np.float32)
+        return result
 
     return function
 
@@ -176,7 +179,8 @@ def rms_norm(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
     """``x / sqrt(mean(x²) + eps)`` along dimension 0."""
     x = src[0].array.astype(np.float64)
     mean = np.mean(x * x, axis=0, keepdims=True)
-    return (x / np.sqrt(mean + float(node.param("eps", 0.0)))).astype(np.float32)
+    result: Array = (x / np.sqrt(mean + float(node.param("eps", 0.0)))).astype(np.float32)
+    return result
 
 
 def soft_max(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
@@ -195,7 +199,8 @@ def soft_max(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
         rest = np.exp(sinks - top)
     with np.errstate(all="ignore"):
         weight = np.exp(x - top)
-        return (weight / (weight.sum(axis=0, keepdims=True) + rest)).astype(np.float32)
+        result: Array = (weight / (weight.sum(axis=0, keepdims=True) + rest)).astype(np.float32)
+    return result
 
 
 def _times(x: Array, mask: Array) -> tuple[int, int]:
@@ -215,7 +220,8 @@ def argsort(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
 
 
 def sum_rows(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
-    return src[0].array.sum(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
+    total: Array = src[0].array.sum(axis=0, keepdims=True, dtype=np.float64)
+    return total.astype(np.float32)
 
 
 def get_rows(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
@@ -295,6 +301,11 @@ def digest_of(sources: Sequence[Bytes]) -> int:
     return state
 
 
+def name_bytes(name: str) -> Bytes:
+    """A tensor's name as the first source of a ``custom`` op: two ops on equal sources differ."""
+    return np.frombuffer(name.encode(), np.uint8)
+
+
 def mixed(sources: Sequence[Bytes], ne: Shape, integer: bool, values: tuple[int, int]) -> Array:
     """What ``custom`` writes: element k is ``scramble(digest + (k + 1) · golden)``, as a float in
     ``[-1, 1)`` (its top 24 bits over 2²³, less 1) or as ``lo + word % (hi - lo)``."""
@@ -329,4 +340,4 @@ def apply(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
     if function is None:
         raise UnsupportedOp(f"{node.op} ({node.dst}) has no reference")
     result: Any = function(src, node, ne)
-    return result  # type: ignore[no-any-return]
+    return result

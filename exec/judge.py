@@ -45,8 +45,8 @@ class WrongValue:
     """A node or an output whose numbers are not those of the sequential run.
 
     ``index``: the first element that differs (in logical order), ``got`` and ``expected`` its
-    values; ``count``: how many elements differ; ``largest``: the largest absolute difference,
-    or ``"poison"`` if an undefined number is among them.
+    values (NaN: poison); ``count``: how many elements differ; ``largest``: the largest absolute
+    difference, or ``"poison"`` if an undefined number is among them.
     """
 
     command: int
@@ -59,11 +59,13 @@ class WrongValue:
     largest: float | str
 
     def __str__(self) -> str:
-        got = "poison" if np.isnan(self.got) else f"{self.got:.7g}"
+        got, expected = (
+            "poison" if np.isnan(value) else f"{value:.7g}" for value in (self.got, self.expected)
+        )
         largest = self.largest if isinstance(self.largest, str) else f"{self.largest:.3g}"
         return (
             f"command {self.command}, pass {self.iteration}, {self.tensor}[{self.index}] = {got}; "
-            f"{self.expected:.7g} was due ({self.count} value(s) differ, at most by {largest})"
+            f"{expected} was due ({self.count} value(s) differ, at most by {largest})"
         )
 
 

@@ -19,14 +19,15 @@ from ..model.ops import OPS
 from ..model.schedule import Schedule
 from ..model.symbol import PASS
 from . import data
-from .evaluate import evaluate, meant_tensors, remaps, written_tensors
+from .evaluate import Written, evaluate, meant_tensors, remaps, undefined, written_tensors
 from .functions import Operand, OutOfRange, UnsupportedOp
 from .layout import Layout, Layouts
 from .memory import Content, Memory, Versions
 from .quant import Array, Bytes, from_array, to_array
 
 Integers = Iterable[tuple[str, int, tuple[int, ...]]]
-#: ``function(pass, {tensor read: array}) -> {tensor written: array}``, arrays of shape ``ne``.
+#: ``function(pass, {tensor read: array}) -> {tensor written: array}``, arrays of shape ``ne``;
+#: a flat ``uint8`` array of as many bytes as the tensor has is taken as these bytes.
 CallbackFunction = Callable[[int, Mapping[str, Array]], Mapping[str, Array]]
 
 __all__ = ["OutOfRange", "Reference", "UnsupportedOp", "World", "run_reference"]
@@ -37,6 +38,7 @@ class World:
     """Everything that a run takes from outside: sizes, made-up data, user code.
 
     ``touched``: further tensors that callbacks without declared footprints read and write.
+    ``lenient``: an id that indexes nothing gives poison, where else ``OutOfRange`` is raised.
     """
 
     schedule: Schedule
@@ -46,6 +48,7 @@ class World:
     callbacks: Mapping[str, CallbackFunction] = field(default_factory=dict)
     inputs: Mapping[tuple[str, int], Array] = field(default_factory=dict)
     touched: tuple[str, ...] = ()
+    lenient: bool = False
     layouts: Layouts = field(init=False)
     versions: Versions = field(init=False)
 
@@ -63,15 +66,26 @@ class World:
     def input(self, name: str, pass_: int, earlier: int = 0) -> Bytes:
         """What the user sets an input to."""
         layout = self.layouts.sequential(name)
-        fixed = self.integers.get((name, pass_)) if not earlier else None
-        if fixed is not None:
-            array = np.array(fixed, np.int64).reshape(layout.ne[::-1]).T
-            return from_array(layout.dtype, array)
         given = self.inputs.get((name, pass_)) if not earlier else None
         if given is not None:
-            return from_array(layout.dtype, np.asarray(given).reshape(layout.ne, order="F"))
+            return _given_bytes(layout, np.asarray(given))
         bounds = data.integer_bounds(self.layouts, name) if layout.dtype.integer else None
-        return data.input_bytes(self.seed, layout, pass_, bounds, earlier)
+        raw = data.input_bytes(self.seed, layout, pass_, bounds, earlier)
+        return raw if earlier else self.with_integers(layout, raw, pass_)
+
+    def with_integers(self, layout: Layout, raw: Bytes, pass_: int) -> Bytes:
+        """The bytes of a tensor with the fixed integers in it (those of its views included)."""
+        for (name, when), values in self.integers.items():
+            part = self.layouts.sequential(name)
+            inside = part.space == layout.space and (
+                layout.offset <= part.offset and part.end <= layout.end
+            )
+            if when == pass_ and inside and part.dtype.integer:
+                array = np.array(values, np.int64).reshape(part.ne[::-1]).T
+                raw = raw.copy()
+                places = np.searchsorted(layout.addresses, part.addresses)
+                raw[places] = from_array(part.dtype, array)
+        return raw
 
     def footprint(self, declared: tuple[str, ...] | None) -> tuple[str, ...]:
         """The tensors of a callback's footprint.  One that was not declared is taken to be all
@@ -109,7 +123,7 @@ class World:
             if name not in written:
                 declared = ", ".join(written) or "nothing"
                 raise ValueError(f"callback {command.name} wrote {name}; it declares {declared}")
-            result[name] = from_array(layout(name).dtype, np.asarray(array))
+            result[name] = _given_bytes(layout(name), np.asarray(array))
         return result
 
     def memory(self, place: Callable[[str], Layout], names: Iterable[str]) -> Memory:
@@ -135,6 +149,18 @@ class World:
             else:
                 memory.data[layout.space][layout.where] = data.initial_bytes(self.seed, layout)
         return memory
+
+
+def _given_bytes(layout: Layout, array: Array) -> Bytes:
+    """What a user's array holds, as the bytes of a tensor."""
+    if array.dtype == np.uint8 and array.shape == (layout.nbytes,):
+        return array
+    if array.size != int(np.prod(layout.ne)):
+        raise ValueError(
+            f"{layout.name} has {int(np.prod(layout.ne))} elements (shape {list(layout.ne)}, "
+            f"innermost first), the array given has shape {list(array.shape)}"
+        )
+    return from_array(layout.dtype, array.reshape(layout.ne, order="F"))
 
 
 @dataclass(frozen=True)
@@ -302,31 +328,28 @@ class _Run:
         self.reads[node.dst, pass_] = contents
         results = self.results[node.dst, pass_] = {}
         for target, before, new in zip(
-            targets,
-            old,
-            evaluate(node, operands, targets, old[0].raw if old else None),
-            strict=True,
+            targets, old, self._evaluated(node, operands, targets, old), strict=True
         ):
-            version = self.world.versions.of(
-                "node", node_write(node, target.name), pass_, target.nbytes
-            )
+            writer = node_write(node, target.name)
+            version = self.world.versions.of("node", writer, pass_, target.nbytes)
             if new.mask is not None:
                 version = np.where(new.mask, version, before.version)
-            self.memory.write(target, new.raw, version)
-            self._fix_integers(target, pass_)
-            results[target.name] = self.memory.read(target)
+            if new.undefined:
+                version = np.zeros_like(version)
+            raw = self.world.with_integers(target, new.raw, pass_)
+            self.memory.write(target, raw, version)
+            results[target.name] = Content(raw, version)
 
-    def _fix_integers(self, target: Layout, pass_: int) -> None:
-        """Put the values that the world fixes in the place of computed ids (views included)."""
-        for (name, when), values in self.world.integers.items():
-            if when != pass_ or not self.layout(name).dtype.integer:
-                continue
-            layout = self.layout(name)
-            inside = layout.space == target.space and target.offset <= layout.offset < target.end
-            if inside and not self.world.schedule.tensor(name).input:
-                array = np.array(values, np.int64).reshape(layout.ne[::-1]).T
-                version = self.memory.read(layout).version
-                self.memory.write(layout, from_array(layout.dtype, array), version)
+    def _evaluated(
+        self, node: Node, operands: list[Operand], targets: list[Layout], old: list[Content]
+    ) -> tuple[Written, ...]:
+        try:
+            with np.errstate(all="ignore"):
+                return evaluate(node, operands, targets, old[0].raw if old else None)
+        except OutOfRange:
+            if not self.world.lenient:
+                raise
+            return undefined(targets)
 
 
 def operand(layout: Layout, raw: Bytes) -> Operand:

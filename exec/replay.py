@@ -19,7 +19,7 @@ from ..model.counterexample import Counterexample, Step
 from ..model.schedule import Schedule
 from .compute import ComputeTask
 from .experts import CopyExpertsTask, FillTask, map_values
-from .interleave import Bias, checked_moves, random_moves, step_of
+from .interleave import Bias, checked_moves, issue_order, random_moves, step_of
 from .judge import WrongRead, WrongValue
 from .memory import Memory
 from .quant import from_array
@@ -106,7 +106,7 @@ def run_interleaving(
     ``IllegalOrder`` for an order that is incomplete or that no machine can take.
     """
     fixed = {(name, pass_): values for name, pass_, values in integers}
-    world = World(schedule, symbols, seed, fixed, callbacks or {}, {}, tuple(touched))
+    world = World(schedule, symbols, seed, fixed, callbacks or {}, {}, tuple(touched), lenient=True)
     bench = Bench(world)
     moves = checked_moves(bench.script, order)
     return Replay(tuple(order), bench.run(moves, Start.of(world, banks)))
@@ -126,7 +126,7 @@ def fuzz(
     Without ``banks`` the runs take turns between empty banks and a few random contents.
     Any read of a wrong version counts, even where its bytes happen to be right.
     """
-    world = World(schedule, symbols, seed)
+    world = World(schedule, symbols, seed, lenient=True)
     bench = Bench(world)
     rng = random.Random(seed)
     contents = [banks] if banks is not None else _random_contents(world, rng)
@@ -138,6 +138,20 @@ def fuzz(
             order = tuple(step_of(bench.script, *move) for move in moves)
             return Fuzz(number + 1, Replay(order, bench.run(moves, start)))
     return Fuzz(runs)
+
+
+def replay_ids(schedule: Schedule, node: str, symbols: Mapping[str, int]) -> Replay:
+    """Execute with the greatest id that the ids of a node may hold, in issue order: what CE006
+    (an id that is no expert) does to the outputs.  ``ValueError`` if the ids have no range."""
+    ids = schedule.graph.node(node).src[2]
+    tensor, base = schedule.tensor(ids), schedule.base(ids)
+    values = tensor.values or base.values
+    if values is None:
+        raise ValueError(f"the ids {ids} of {node} declare no values")
+    layout = World(schedule, symbols).layouts.placed(ids)
+    worst = (values[1] - 1,) * (layout.nbytes // layout.dtype.block_bytes)
+    integers = [(ids, pass_, worst) for pass_ in range(schedule.repeat)]
+    return run_interleaving(schedule, issue_order(schedule, symbols), symbols, integers=integers)
 
 
 @dataclass(frozen=True)

@@ -72,13 +72,14 @@ def _travel(scene: Scene, tensor: str) -> int:
 def bank_copied(scene: Scene) -> Iterator[Fault]:
     """CO001: a bank, or the experts of a layer, cross memories as a whole in each pass."""
     graph = scene.schedule.graph
+    experts = {node.src[0] for node in graph.nodes if node.op == "mul_mat_id"}
     readers: dict[str, Execution] = {}
     for run in scene.executions():
         if run.node.op == "mul_mat_id":
             readers.setdefault(run.node.src[0], run)
     for name, source, target, size, place in _crossings(scene):
         reader = readers.get(name)
-        if reader is None and graph.find_bank(name) is None:
+        if name not in experts and graph.find_bank(name) is None:
             continue
         places: list[Place] = [place, ("tensors", name), ("banks", name)]
         facts: list[Fact] = [
@@ -135,6 +136,33 @@ def _fills(scene: Scene, bank: Bank) -> list[Place]:
         for index, command in enumerate(scene.schedule.program or ())
         if bank.name in getattr(command, "banks", ())
     ]
+
+
+def id_out_of_range(scene: Scene) -> Iterator[Fault]:
+    """CE006: the ids of a ``mul_mat_id`` may hold a number that is no expert."""
+    schedule = scene.schedule
+    for run in scene.executions():
+        node = run.node
+        if node.op != "mul_mat_id" or bank_of(schedule.graph, node) is not None:
+            continue
+        values = schedule.tensor(node.src[2]).values or schedule.base(node.src[2]).values
+        experts = scene.layouts.placed(node.src[0])
+        if values is None:
+            continue
+        negative = values[0] < 0 and not node.param("negative_ids", False)
+        if values[1] <= experts.ne[2] and not negative:
+            continue
+        size = experts.nbytes // experts.ne[2]
+        yield Fault(
+            (*run.places, ("tensors", node.src[2])),
+            (
+                ("node", f"{node.op} {node.dst}"),
+                ("experts", experts.ne[2]),
+                ("ids", f"{node.src[2]} in [{values[0]}, {values[1]})"),
+                ("last byte of the experts", experts.nbytes - 1),
+                ("last byte that the greatest id reads", values[1] * size - 1),
+            ),
+        )
 
 
 #: op → (operand that is indexed, operand that holds the ids)

@@ -114,7 +114,7 @@ class Device:
         return f"{self.name}.{self.queues[0]}" if self.asynchronous else HOST
 
     def contract(self, source: str, target: str) -> Contract | None:
-        """The contract of a copy on one of this device's queues, or ``None`` if none is declared."""
+        """The contract of a copy on one of this device's queues; ``None``: none is declared."""
         if not self.asynchronous:
             return Contract.STREAM
         for rule in self.copy:

@@ -39,9 +39,7 @@ def canonical(schedule: Schedule) -> bytes:
     """
     document = _document(schedule)
     del document["name"]
-    return json.dumps(
-        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def digest(schedule: Schedule) -> str:

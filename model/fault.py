@@ -6,7 +6,6 @@ import difflib
 import heapq
 import re
 from collections.abc import Iterable
-from os.path import commonprefix
 
 #: Keys and indexes from the root of a document to one of its values.
 Path = tuple[str | int, ...]
@@ -90,5 +89,11 @@ _MANY = 200
 def _alike(name: str, other: str) -> int:
     """How many characters two names share at their ends, a device's name left out."""
     name, other = name[name.find("#") + 1 :], other[other.find("#") + 1 :]
-    ends = commonprefix([name, other]), commonprefix([name[::-1], other[::-1]])
-    return len(ends[0]) + len(ends[1])
+    return _shared(name, other) + _shared(name[::-1], other[::-1])
+
+
+def _shared(name: str, other: str) -> int:
+    for i, (left, right) in enumerate(zip(name, other, strict=False)):
+        if left != right:
+            return i
+    return min(len(name), len(other))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from json.decoder import scanstring  # type: ignore[attr-defined]
@@ -16,6 +17,7 @@ from .fault import DocumentError, Fault, Path, quote, show_path
 COMMENT = "//"
 
 _SPACE = " \t\n\r"
+_MANY_DIGITS = re.compile(r"-?[0-9]{640,}")  # Python's limit is never set lower
 
 
 class _Doubled(dict[str, Any]):
@@ -103,9 +105,10 @@ def parse(text: str, source: str) -> Any:
             f"not JSON: {error} is no number there", "$", line, column, source
         ) from None
     except ValueError:  # an integer of more digits than Python converts
-        raise DocumentError(
-            "an integer has thousands of digits; 64 bits were due", "$", 1, 1, source
-        ) from None
+        digits = _MANY_DIGITS.search(text)
+        line, column = place(text, digits.start() if digits else 0)
+        message = "an integer has thousands of digits; 63 bits were due"
+        raise DocumentError(message, "$", line, column, source) from None
     if doubled:
         raise _doubled_error(text, value, source)
     if "\\ud" in text or "\\uD" in text:

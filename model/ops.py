@@ -57,11 +57,15 @@ def _same(sources: Sequence[Tensor]) -> Shape:
 def _broadcast(sources: Sequence[Tensor]) -> Shape:
     left, right = sources[0].ne, sources[1].ne
     for dim, (a, b) in enumerate(zip(left, right, strict=True)):
-        fits = a == b or b.constant == 1 or (
-            a.constant is not None and bool(b.constant) and a.constant % (b.constant or 1) == 0
+        fits = (
+            a == b
+            or b.constant == 1
+            or (a.constant is not None and bool(b.constant) and a.constant % (b.constant or 1) == 0)
         )
         if not fits:
-            raise ShapeError(f"dimension {dim} of source 1 ({b}) does not divide that of source 0 ({a})")
+            raise ShapeError(
+                f"dimension {dim} of source 1 ({b}) does not divide that of source 0 ({a})"
+            )
     return left
 
 
@@ -83,7 +87,9 @@ def _mul_mat_id(sources: Sequence[Tensor]) -> Shape:
     if x[2] != ids[1]:
         raise ShapeError(f"source 1 has {x[2]} tokens, the ids have {ids[1]}")
     if x[1].constant != 1 and x[1] != ids[0]:
-        raise ShapeError(f"dimension 1 of source 1 is {x[1]}; 1 or {ids[0]} (ids per token) was due")
+        raise ShapeError(
+            f"dimension 1 of source 1 is {x[1]}; 1 or {ids[0]} (ids per token) was due"
+        )
     if not sources[2].type.integer:
         raise ShapeError(f"source 2 holds ids: an integer type was due, not {sources[2].dtype}")
     return w[1], ids[0], ids[1], Expr.of(1)
@@ -92,7 +98,9 @@ def _mul_mat_id(sources: Sequence[Tensor]) -> Shape:
 def _get_rows(sources: Sequence[Tensor]) -> Shape:
     table, ids = sources[0].ne, sources[1].ne
     if not sources[1].type.integer:
-        raise ShapeError(f"source 1 holds row numbers: an integer type was due, not {sources[1].dtype}")
+        raise ShapeError(
+            f"source 1 holds row numbers: an integer type was due, not {sources[1].dtype}"
+        )
     return table[0], ids[0], ids[1], ids[2]
 
 
@@ -165,7 +173,9 @@ def check_shapes(op: Op, dst: Tensor, sources: Sequence[Tensor]) -> None:
         return
     due_shape = op.shape(sources)
     if dst.ne != due_shape:
-        raise ShapeError(f"the result has shape {_text(dst.ne)}; {op.name} gives {_text(due_shape)}")
+        raise ShapeError(
+            f"the result has shape {_text(dst.ne)}; {op.name} gives {_text(due_shape)}"
+        )
 
 
 def _text(shape: Shape) -> str:

@@ -101,7 +101,7 @@ class Schedule:
             if self.graph.find_tensor(rest) is not None:
                 return device.name, rest
             original, _, index = rest.rpartition("#")
-            if index.isdigit() and self.graph.find_tensor(original) is not None:
+            if index.isascii() and index.isdigit() and self.graph.find_tensor(original) is not None:
                 return device.name, original
         return None
 
@@ -162,7 +162,7 @@ class Schedule:
 
     def _own_memory(self, tensor: Tensor) -> str | None:
         graph = self.graph
-        copy = self.copy_of(tensor.name) if graph.find_tensor(tensor.name) is None else None
+        copy = self.copy_of(tensor.name)  # by its name, whether or not it has an entry
         device = copy[0] if copy else self.device_of(tensor.name) or tensor.pin
         if device is None and graph.devices and graph.find_node(tensor.name) is None:
             device = graph.devices[-1].name  # an input, or another leaf: the CPU's

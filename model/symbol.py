@@ -149,7 +149,7 @@ class Expr:
         parts: list[str] = []
         for monomial, coefficient in sorted(self.terms, key=lambda t: (not t[0], t[0])):
             name = "*".join(monomial)
-            body = str(abs(coefficient)) if not name else name
+            body = name or str(abs(coefficient))
             if name and abs(coefficient) != 1:
                 body = f"{abs(coefficient)}*{name}"
             sign = "-" if coefficient < 0 else "+"

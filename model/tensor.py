@@ -1,4 +1,4 @@
-"""Element types and tensors.  Sizes and strides are bytes; shapes are innermost first (ggml's ``ne``)."""
+"""Element types and tensors.  Sizes and strides are bytes; shapes are innermost first."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Tensor:
 
 
 def packed_bytes(kind: str, shape: tuple[Expr, ...]) -> Expr:
-    """Bytes of a packed tensor.  ``ValueError`` if a quantised row is not a whole number of blocks."""
+    """Bytes of a packed tensor.  ``ValueError`` if a quantised row is no whole number of blocks."""
     t = dtype(kind)
     inner = shape[0]
     if t.block > 1:

@@ -8,54 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
 import splitproof
-from splitproof.main import COMMANDS, invoke
+from cli_case import BAD, DUMP, EXAMPLES, GOOD, STATIC, Run, one_line, process, run
+from splitproof.main import COMMANDS
 
-EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
-BAD, GOOD = str(EXAMPLES / "pf001.json"), str(EXAMPLES / "pf001-repaired.json")
-STATIC = str(EXAMPLES / "bk001.json")
-DUMP = str(EXAMPLES / "llama-olmoe.jsonl.gz")
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Run:
-    """Run a command line in an empty folder, in this process: ``(code, stdout, stderr)``."""
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith("SPLITPROOF_"):
-            monkeypatch.delenv(name)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = invoke(arguments)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
-
-
-def process(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "splitproof", *arguments],
-        capture_output=True, text=True, encoding="utf-8", timeout=120, **more,
-    )  # fmt: skip
-
-
-def one_line(err: str) -> str:
-    """The error, if it is one line that begins as errors do."""
-    assert err.count("\n") == 1, err
-    assert err.startswith("splitproof: "), err
-    assert "Traceback" not in err
-    return err
+__all__ = ["run"]  # a fixture
 
 
 # -- exit codes ---------------------------------------------------------------------------------
@@ -243,6 +204,12 @@ def test_one_changed_byte_voids_a_certificate(run: Run, tmp_path: Path) -> None:
     assert run("run", "--certificate", "c.json", "changed.json")[0] == 2
 
 
+def test_an_op_without_a_kernel_is_unsupported(run: Run) -> None:
+    run("import", DUMP, "--graph", "1", "-o", "graph.json")
+    code, out, err = run("run", "-q", "graph.json")
+    assert (code, out) == (3, "") and "graph.json: command" in one_line(err)
+
+
 def test_what_is_not_proved_is_not_run(run: Run) -> None:
     code, out, _ = run("run", BAD)
     assert code == 1
@@ -338,111 +305,3 @@ def test_a_wrong_setting_is_one_line(run: Run, tmp_path: Path, text: str, due: s
     (tmp_path / "pyproject.toml").write_text(text)
     code, _, err = run("check", GOOD)
     assert code == 2 and due in one_line(err)
-
-
-# -- bad input ----------------------------------------------------------------------------------
-
-
-def edited(change: Callable[[dict[str, Any]], None]) -> bytes:
-    document = json.loads(Path(GOOD).read_text(encoding="utf-8"))
-    change(document)
-    return json.dumps(document).encode()
-
-
-def set_in(*path: Any) -> Callable[[dict[str, Any]], None]:
-    """``set_in("tensors", "h", "offset", -1)`` puts -1 there."""
-    *keys, last, value = path
-
-    def change(document: dict[str, Any]) -> None:
-        place: Any = document
-        for key in keys:
-            place = place[key]
-        place[last] = value
-
-    return change
-
-
-BAD_DOCUMENTS = {
-    "empty": b"",
-    "not JSON": b'{"format": splitproof}',
-    "not text": b"\xff\xfe\x00",
-    "a list": b"[]",
-    "garbage": b"\x00\x01garbage" * 1_000_000,
-    "deep": b"[" * 100_000,
-    "unknown key": edited(set_in("tensorz", {})),
-    "wrong format": edited(set_in("format", "splitproof/9")),
-    "dangling tensor": edited(set_in("nodes", 0, "src", ["z"])),
-    "dangling event": edited(
-        set_in("program", 6, {"do": "wait", "event": "never", "queue": "gpu0.compute"})
-    ),
-    "negative size": edited(set_in("tensors", "h", "shape", [-64, "n_tokens"])),
-    "wrong type": edited(set_in("repeat", "two")),
-    "wrong shape": edited(set_in("tensors", "y", "shape", [31, "n_tokens"])),
-    "view out of base": edited(
-        set_in("tensors", "v", {"view_of": "h", "offset": 8192, "shape": [64, "n_tokens"]})
-    ),
-    "cycle": edited(set_in("nodes", 0, "src", ["y"])),
-    "empty guard": edited(set_in("program", 1, "when", "n_tokens > 40")),
-}
-
-
-@pytest.mark.parametrize("name", list(BAD_DOCUMENTS))
-def test_bad_documents(run: Run, tmp_path: Path, name: str) -> None:
-    (tmp_path / "bad.json").write_bytes(BAD_DOCUMENTS[name])
-    code, out, err = run("check", "bad.json")
-    assert code == 2 and out == ""
-    assert "bad.json" in one_line(err)
-
-
-def test_bad_paths(run: Run, tmp_path: Path) -> None:
-    for path in (".", "absent.json", "no/such/file.json"):
-        code, out, err = run("check", path)
-        assert (code, out) == (2, "") and path in one_line(err)
-
-
-@pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read every file"
-)
-def test_no_permission(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "closed.json"
-    path.write_bytes(Path(GOOD).read_bytes())
-    path.chmod(0)
-    code, _, err = run("check", "closed.json")
-    assert code == 2 and "closed.json" in one_line(err)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["new", "-o", "no/such/folder/x.json"],
-        ["new", "-o", "."],
-        ["import", DUMP, "-o", "no/such/folder/x.json"],
-        ["import", DUMP, "-o", "-"],
-        ["import", DUMP, "--graph", "9", "-o", "x.json"],
-        ["import", "absent.jsonl", "-o", "x.json"],
-        ["import", GOOD, "-o", "x.json"],
-        ["check", "--certificate", "no/such/c.json", GOOD],
-        ["check", "--certificate", "c.json", GOOD, BAD],
-        ["check", "--rule", "XX001", GOOD],
-        ["check", "--ignore", "XX001", GOOD],
-        ["check", "--symbol", "n_tokens=4..1", GOOD],
-        ["check", "--symbol", "n_tokens", GOOD],
-        ["check", "--time-limit", "0", GOOD],
-        ["check", "--format", "yaml", GOOD],
-        ["check", "--baseline", "absent.json", GOOD],
-        ["check", "--baseline", GOOD, GOOD],
-        ["check"],
-        ["chekc", GOOD],
-        ["run", "--certificate", GOOD, GOOD],
-        ["run", "--symbol", "n_tokens=1..4", GOOD],
-        ["run", "--seed", "-1", GOOD],
-        ["replay", GOOD],
-        ["replay", "absent.json"],
-        [],
-    ],
-    ids=lambda arguments: " ".join(Path(a).name for a in arguments) or "nothing",
-)
-def test_mistakes_are_one_line(run: Run, arguments: list[str]) -> None:
-    code, _, err = run(*arguments)
-    assert code == 2
-    one_line(err)

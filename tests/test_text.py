@@ -66,6 +66,8 @@ COST = Finding(
     evidence=(("bytes each pass", 10880), ("capability", "gpu0 denies mul_mat_id, src0 q8_0")),
 )  # fmt: skip
 
+GAP = Gap(Verdict.UNKNOWN, "the effort limit was hit", "$.program[7]")
+
 VIOLATED = """\
 VIOLATED  pf001.json: 1 violation
   10 commands, 2 passes, 1,200 obligations (4 by the solver), 1 regime
@@ -117,13 +119,21 @@ def test_a_violation(schedule: Schedule) -> None:
 
 def test_costs_gaps_bytes_and_assumptions(schedule: Schedule) -> None:
     report = Report(
-        Verdict.PROVED, (COST,), (Gap(Verdict.UNKNOWN, "the effort limit was hit", "$.program[7]"),),
+        Verdict.PROVED, (COST,), (GAP,),
         ("a callback writes no compute buffer",), obligations=7, passes=2, regimes=3,
         crossing=((0, "vram0", "host", 10880), (1, "host", "vram0", 2176)),
     )  # fmt: skip
     # Counts of what is undecided stand in the first line.
     text = render(list(report_items(report, schedule, source="bank.json")))
     assert text == COSTLY.replace("1 cost note\n", "1 cost note, 1 undecided\n", 1)
+
+
+def test_a_rule_is_explained_once(schedule: Schedule) -> None:
+    other = Finding("CO001", Kind.COST, "gate_bank too", "$.splits[1]", evidence=(("bytes", 1),))
+    report = Report(Verdict.PROVED, (COST, other))
+    text = render(list(report_items(report, schedule, source="a.json")))
+    assert text.count("bytes each pass") == 1
+    assert text.endswith("2. CO001 [cost]: gate_bank too\n")
 
 
 def test_quiet_is_a_line_each(schedule: Schedule) -> None:

@@ -73,7 +73,7 @@ class Banks:
     def exceeds(
         self, bank: Bank, first: tuple[int, int], last: tuple[int, int], scope: Scope
     ) -> Bool:
-        """Whether the experts of all fills of the group from one to another can exceed the slots."""
+        """Whether the experts of a group's fills, from one to another, can exceed the slots."""
         if bank.policy != "lru-slots":
             return True
         counts: dict[int, tuple[Expr, int]] = {}
@@ -134,7 +134,9 @@ class Banks:
         The fill's own read of the ids is held to what the reader of its pass reads.
         """
         used_set = self.footprints.sequential.used_set
-        return used_set(bank.ids, time._replace(iteration=fill.iteration)) != used_set(bank.ids, time)
+        return used_set(bank.ids, time._replace(iteration=fill.iteration)) != used_set(
+            bank.ids, time
+        )
 
     def _outdated(self, read: Read, bank: Bank) -> Iterator[tuple[Write, str, Bool]]:
         assert read.time is not None

@@ -42,13 +42,13 @@ class Encoder:
             self.names[key] = z3.Int("!".join(key), self.context)
         return self.names[key]
 
-    def int(self, term: Int) -> Any:
+    def integer(self, term: Int) -> Any:
         total = z3.IntVal(term.constant, self.context)
         for atom, coefficient in term.terms:
             total = total + coefficient * _INT[atom[0]](self, atom)
         return total
 
-    def bool(self, term: Bool) -> Any:
+    def truth(self, term: Bool) -> Any:
         if isinstance(term, bool):
             return z3.BoolVal(term, self.context)
         return _BOOL[term[0]](self, term)
@@ -71,14 +71,14 @@ _INT: dict[str, Callable[[Encoder, Any], Any]] = {
     "sym": lambda e, a: e.constant("sym", a[1]),
     "var": lambda e, a: e.constant("var", a[1]),
     "product": lambda e, a: e.product(a[1:]),
-    "div": lambda e, a: e.int(a[1]) / a[2],  # Z3's integer division rounds down for a[2] > 0
+    "div": lambda e, a: e.integer(a[1]) / a[2],  # Z3's integer division rounds down for a[2] > 0
 }
 _BOOL: dict[str, Callable[[Encoder, Any], Any]] = {
-    "le": lambda e, t: e.int(t[1]) <= 0,
-    "eq": lambda e, t: e.int(t[1]) == 0,
-    "not": lambda e, t: z3.Not(e.bool(t[1])),
-    "and": lambda e, t: z3.And([e.bool(part) for part in t[1:]]),
-    "used": lambda e, t: e.used(t[1], e.int(t[2])),
+    "le": lambda e, t: e.integer(t[1]) <= 0,
+    "eq": lambda e, t: e.integer(t[1]) == 0,
+    "not": lambda e, t: z3.Not(e.truth(t[1])),
+    "and": lambda e, t: z3.And([e.truth(part) for part in t[1:]]),
+    "used": lambda e, t: e.used(t[1], e.integer(t[2])),
 }
 
 
@@ -123,7 +123,7 @@ class Solver:
             for name, (low, high) in ranges.items():
                 value = encoder.constant(kind, name)
                 solver.add(low <= value, value <= high)
-        solver.add(encoder.bool(term))
+        solver.add(encoder.truth(term))
         solver.set("rlimit", self.effort)
         result = solver.check()
         if result == z3.unsat:

@@ -31,8 +31,11 @@ from .order import Order, Part, copy_contract
 from .region import NeedsNumbers, Region, Unsupported, region_of
 from .sequential import INITIAL, Event, Sequential, Time, callback_names, callback_time
 
+#: the role of a read that a callback may make: bytes without a version are no fault then
+MAY_READ = "may read"
+
 #: ops whose last source names the bytes that they write into
-_TARGET_SOURCES = {"set_rows": 2, "cpy": 1}
+TARGET_SOURCES = {"set_rows": 2, "cpy": 1}
 #: ops with a source of ids, and which one it is
 INDEX_SOURCES = {"mul_mat_id": 2, "get_rows": 1, "add_id": 2}
 
@@ -137,7 +140,7 @@ class Footprints:
             self._declared(node, part, time, event)
             return
         for index, source in enumerate(node.src):
-            if _TARGET_SOURCES.get(node.op) == index:
+            if TARGET_SOURCES.get(node.op) == index:
                 continue
             read = self._read(part, self.schedule.bound(command, index), source, time, "source")
             if op.source_reads(index) is Reads.EXPERTS and self._raw_ids_on_bank(node):
@@ -237,8 +240,10 @@ class Footprints:
         part = parts[0]
         time = callback_time(self.schedule, command, part.command, part.iteration)
         event = Event("callback", part.command, part.iteration)
+        named = frozenset(command.reads or ())
         for name in callback_names(self.schedule, command.reads):
-            self.reads.append(self._read(part, name, name, time, "callback"))
+            role = "callback" if name in named else MAY_READ
+            self.reads.append(self._read(part, name, name, time, role))
         for name in callback_names(self.schedule, command.writes):
             self.writes.append(Write(part.index, region_of(self.schedule, name), event))
 
@@ -318,9 +323,7 @@ class Footprints:
             return False
         return any(source == bank.slot_ids for bank in graph.banks)
 
-    def _latest(
-        self, place: Part, wanted: Callable[[FillBank], bool]
-    ) -> tuple[int, int] | None:
+    def _latest(self, place: Part, wanted: Callable[[FillBank], bool]) -> tuple[int, int] | None:
         assert self.schedule.program is not None
         found = None
         for (command, iteration), parts in self.order.by_command.items():
@@ -347,13 +350,13 @@ class Footprints:
     def _reader(self, command: CopyExperts) -> Node | None:
         """The matmul that reads the copied experts: of the split that consumes, if it has one."""
         schedule = self.schedule
-        nodes = [n for n in schedule.graph.nodes if n.op == "mul_mat_id" and n.src[0] == command.src]
+        nodes = [
+            n for n in schedule.graph.nodes if n.op == "mul_mat_id" and n.src[0] == command.src
+        ]
         split = command.for_split if command.for_split is not None else command.split
         if split is not None and schedule.splits is not None:
             span = schedule.splits[split]
-            here = [
-                n for n in nodes if span.start <= schedule.graph.position(n.dst) < span.end
-            ]
+            here = [n for n in nodes if span.start <= schedule.graph.position(n.dst) < span.end]
             nodes = here or nodes
         return nodes[0] if nodes else None
 

@@ -13,6 +13,7 @@ byte where this fails, one question per writer, so that each fault names who cau
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,9 +21,17 @@ from ..model.schedule import Schedule
 from ..model.symbol import Condition
 from .banks import Banks
 from .encode import Solver
-from .footprint import Footprints, Read, Write
+from .footprint import MAY_READ, Footprints, Read, Write
 from .region import Region, rearrange
-from .sequential import INITIAL, Event, Sequential, Time, logical_space, shift_to_logical
+from .sequential import (
+    INITIAL,
+    Event,
+    Sequential,
+    Time,
+    covers,
+    logical_space,
+    shift_to_logical,
+)
 from .term import Bool, Int, Scope, Values, conj, disj, neg, number, quotient, size, used, variable
 
 BYTE = "byte"
@@ -97,8 +106,10 @@ class Judge:
         self.obligations = 0
         scope = Scope(symbols, {})
         self.regime = scope.condition(regime)
-        facts = self.regime[1:] if isinstance(self.regime, tuple) and self.regime[0] == "and" else (
-            (self.regime,) if isinstance(self.regime, tuple) else ()
+        facts = (
+            self.regime[1:]
+            if isinstance(self.regime, tuple) and self.regime[0] == "and"
+            else ((self.regime,) if isinstance(self.regime, tuple) else ())
         )
         self.facts = frozenset(facts)
 
@@ -141,9 +152,7 @@ class Judge:
             parts.append(used(read.experts.set_id, quotient(byte, read.experts.stride)))
         return parts
 
-    def _targets(
-        self, read: Read, byte: Int, scope: Scope
-    ) -> Iterator[tuple[Bool, Target | None]]:
+    def _targets(self, read: Read, byte: Int, scope: Scope) -> Iterator[tuple[Bool, Target | None]]:
         assert read.time is not None
         if read.bank is not None:
             yield True, self._bank_target(read, byte)
@@ -185,7 +194,7 @@ class Judge:
         elif answer.found:
             assert answer.values is not None
             values = answer.values
-            start = values.int(size(read.region.start))
+            start = values.value(size(read.region.start))
             address = start + values.variables[BYTE]
             for root, path in self._roots(read, write, relation, address, target, values):
                 yield Fault(read, root, target, values, path)
@@ -208,8 +217,8 @@ class Judge:
         self, read: Read, address: Int, target: Target | None, scope: Scope
     ) -> Iterator[tuple[Write | None, str, Bool]]:
         """``(write, relation, where)``: each write that can make the read wrong."""
-        if target is None:  # the sequential run itself reads nothing there
-            yield None, "none", True
+        if target is None:  # the sequential run itself reads bytes that nobody wrote
+            yield None, "none", read.role != MAY_READ
             return
         before: list[tuple[Write, Bool]] = []
         raced: list[Bool] = []  # bytes that are wrong already: each fault is told once
@@ -240,16 +249,12 @@ class Judge:
         yield None, "none", empty
 
     def _latest(self, write: Write, here: Bool, found: list[tuple[Write, Bool]]) -> Bool:
-        later = (
-            neg(other) for w, other in found if self.order.before(write.part, w.part)
-        )
+        later = (neg(other) for w, other in found if self.order.before(write.part, w.part))
         return conj([here, *later])
 
     def _sees(self, read: Read, address: Int, target: Target, scope: Scope) -> Bool:
         """Whether the read of a copy gets the target's version at that byte in every order."""
-        return conj(
-            neg(wrong) for _, _, wrong in self._wrongs(read, address, target, scope)
-        )
+        return conj(neg(wrong) for _, _, wrong in self._wrongs(read, address, target, scope))
 
     def _writes(self, write: Write, address: Int, target: Target, scope: Scope) -> Bool:
         """Whether the write gives that byte the target's version."""
@@ -283,17 +288,19 @@ class Judge:
         if write.experts.padding:
             rest = inside - expert * write.experts.stride
             moved.append(
-                conj([
-                    scope.le(number(1), expert),
-                    used(write.experts.set_id, expert - 1),
-                    scope.lt(rest, number(write.experts.padding)),
-                ])
+                conj(
+                    [
+                        scope.le(number(1), expert),
+                        used(write.experts.set_id, expert - 1),
+                        scope.lt(rest, number(write.experts.padding)),
+                    ]
+                )
             )
         return conj([here, disj(moved)])
 
     def initial(self, space: str) -> bool:
         """Whether bytes of a space have a version before anything runs."""
-        if space.startswith("own:"):
+        if space.startswith(("own:", "base:")):
             return False
         return self.schedule.graph.buffer(space).usage != "compute"
 
@@ -315,16 +322,16 @@ class Judge:
         if write is None or relation != "stale" or write.source is None or target is None:
             return [(Root(read, write, relation, address), ())]
         scope = Scope({n: (v, v) for n, v in values.symbols.items()}, {})
-        fixed = Target(target.event, target.space, number(values.int(target.address)))
-        start = values.int(size(write.region.start))
+        fixed = Target(target.event, target.space, number(values.value(target.address)))
+        start = values.value(size(write.region.start))
         if not self._hands_on(write, number(address - start), fixed, values):
             return [(Root(read, write, relation, address), ())]  # a copy of something else
         source = write.source.region
         moved = rearrange(number(address - start), write.region.tensor, source.tensor)
-        inner = values.int(size(source.start) + moved)
+        inner = values.value(size(source.start) + moved)
         found = []
         for cause, how, wrong in self._wrongs(write.source, number(inner), fixed, scope):
-            if not values.bool(wrong):
+            if not values.holds(wrong):
                 continue
             for root, path in self._roots(write.source, cause, how, inner, fixed, values):
                 found.append((root, (write.part, *path)))
@@ -339,7 +346,7 @@ class Judge:
         if meant.space != target.space:
             return self.footprints.carries(write, target.event)  # by way of a staging place
         moved = rearrange(inside, write.region.tensor, meant.tensor)
-        return values.int(size(meant.start) + moved) == values.int(target.address)
+        return values.value(size(meant.start) + moved) == values.value(target.address)
 
     # -- views whose place in the base is not known ----------------------------------------------
 
@@ -363,8 +370,10 @@ class Judge:
         if len(writers) >= 1 and all(w.source is not None for w in writers):
             return self._copied_like_sequence(read, writers, time)
         base = self.schedule.base(read.region.tensor.name).name
-        times = {e.event: e.time for e in self.sequential.entries.get(
-            logical_space(self.schedule, base), ())}
+        times = {
+            e.event: e.time
+            for e in self.sequential.entries.get(logical_space(self.schedule, base), ())
+        }
         earlier: list[tuple[Time, Write]] = []
         for write in writers:
             owner = self.schedule.base(write.region.tensor.name).name
@@ -377,12 +386,14 @@ class Judge:
             elif not self.order.before(read.part, write.part):
                 return False
         earlier.sort(key=lambda pair: pair[0])
-        steps = zip(earlier, earlier[1:], strict=False)
+        steps = itertools.pairwise(earlier)
         if not all(self.order.before(a.part, b.part) for (_, a), (_, b) in steps):
             return False
         done = {write.event for _, write in earlier}
         logical = self.sequential.region(base)
         due = self.sequential.writers(logical.space, time)
+        if not self.initial(logical.space) and not any(covers(r, logical) for _, r in due):
+            return False  # bytes of the base may have no version at all
         return all(e in done for e, r in due if _overlap(r, logical, self.symbols))
 
     def _copied_like_sequence(self, read: Read, writers: list[Write], time: Time) -> bool:
@@ -394,8 +405,7 @@ class Judge:
             elif not self.order.before(read.part, write.part):
                 return False
         last = [
-            w for w in before
-            if all(o is w or self.order.before(o.part, w.part) for o in before)
+            w for w in before if all(o is w or self.order.before(o.part, w.part) for o in before)
         ]
         if len(last) != 1 or last[0].experts is not None or last[0].source is None:
             return False

@@ -101,7 +101,9 @@ def copy_contract(schedule: Schedule, command: Copy | CopyExperts | FillBank) ->
     memories = (schedule.location(source).memory or "", schedule.location(target).memory or "")
     contract = schedule.graph.device(device).contract(*memories)
     if contract is None:
-        raise ValueError(f"device {device!r} has no copy contract from {memories[0]} to {memories[1]}")
+        raise ValueError(
+            f"device {device!r} has no copy contract from {memories[0]} to {memories[1]}"
+        )
     return contract
 
 
@@ -202,8 +204,8 @@ def build_order(schedule: Schedule, exists: Callable[[int, int], bool]) -> Order
     assert schedule.program is not None
     names = [part_names(schedule, command) for command in schedule.program]
     chains = {HOST: 0}
-    for parts in names:
-        for _, queue, _ in parts:
+    for named in names:
+        for _, queue, _ in named:
             chains.setdefault(queue, len(chains))
     builder = _Builder(schedule, Order(), chains, [-1] * len(chains))
     for iteration in range(schedule.repeat):

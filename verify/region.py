@@ -82,12 +82,12 @@ def _constant_strides(tensor: Tensor) -> list[tuple[int, Expr]]:
         pairs.append((stride.constant, count))
     pairs.sort(key=lambda p: -p[0])
     inner = kind.block_bytes
-    for place, (stride, count) in reversed(list(enumerate(pairs))):
-        if stride < inner:
+    for place, (step, count) in reversed(list(enumerate(pairs))):
+        if step < inner:
             raise Unsupported(f"rows of tensor {tensor.name!r} overlap each other")
         if place and count.constant is None:  # whether it fits the next stride hangs on numbers
             raise NeedsNumbers(tensor.name)
-        inner = stride * ((count.constant or 1) - 1) + inner
+        inner = step * ((count.constant or 1) - 1) + inner
     return pairs
 
 
@@ -127,9 +127,7 @@ def rearrange(offset: Int, source: Tensor, target: Tensor) -> Int:
 
 def _packed_numbers(tensor: Tensor) -> list[int]:
     numbers = []
-    for stride, count in zip(
-        packed_strides(tensor.dtype, tensor.shape), tensor.shape, strict=True
-    ):
+    for stride, count in zip(packed_strides(tensor.dtype, tensor.shape), tensor.shape, strict=True):
         if stride.constant is None:
             if count.constant == 1:
                 numbers.append(0)

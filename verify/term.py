@@ -215,7 +215,7 @@ class Values:
     variables: Mapping[str, int]
     sets: Mapping[str, frozenset[int]]
 
-    def int(self, term: Int) -> int:
+    def value(self, term: Int) -> int:
         total = term.constant
         for atom, coefficient in term.terms:
             total += coefficient * self._atom(atom)
@@ -232,20 +232,20 @@ class Values:
             for name in atom[1:]:
                 value *= self.symbols[name]
             return value
-        return self.int(atom[1]) // int(atom[2])
+        return self.value(atom[1]) // int(atom[2])
 
-    def bool(self, term: Bool) -> bool:
+    def holds(self, term: Bool) -> bool:
         if isinstance(term, bool):
             return term
         kind = term[0]
         if kind == "le":
-            return self.int(term[1]) <= 0
+            return self.value(term[1]) <= 0
         if kind == "eq":
-            return self.int(term[1]) == 0
+            return self.value(term[1]) == 0
         if kind == "not":
-            return not self.bool(term[1])
+            return not self.holds(term[1])
         if kind == "and":
-            return all(self.bool(part) for part in term[1:])
+            return all(self.holds(part) for part in term[1:])
         if kind == "used":
-            return self.int(term[2]) in self.sets.get(term[1], frozenset())
+            return self.value(term[2]) in self.sets.get(term[1], frozenset())
         raise ValueError(f"no meaning for {kind!r}")

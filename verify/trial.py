@@ -36,7 +36,7 @@ class Trial:
         self.judge, self.fault, values = judge, fault, fault.values
         self.footprints: Footprints = judge.footprints
         self.scope = Scope({n: (v, v) for n, v in values.symbols.items()}, {})
-        start = values.int(size(fault.read.region.start))
+        start = values.value(size(fault.read.region.start))
         self.origin: Place = (fault.read.region.space, start + values.variables.get(BYTE, 0))
         #: ``(write, place written, place read)`` of each write that meets these bytes
         self.writes: list[tuple[Write, Place, Place | None]] = []
@@ -50,7 +50,7 @@ class Trial:
         space, address = place
         for write in self.footprints.by_space.get(space, ()):
             covered = self.judge.covers(write, number(address), self.scope)
-            if not self.fault.values.bool(covered):
+            if not self.fault.values.holds(covered):
                 continue
             source = self._source(write, address)
             self.writes.append((write, place, source))
@@ -61,9 +61,9 @@ class Trial:
         if write.source is None:
             return None
         values, source = self.fault.values, write.source.region
-        inside = number(address - values.int(size(write.region.start)))
+        inside = number(address - values.value(size(write.region.start)))
         moved = rearrange(inside, write.region.tensor, source.tensor)
-        return source.space, values.int(size(source.start) + moved)
+        return source.space, values.value(size(source.start) + moved)
 
     def run(self, steps: Sequence[Step]) -> Outcome:
         """What the fault's reader sees in that sequence."""
@@ -121,16 +121,17 @@ class Trial:
         target = self.fault.target
         if target is None:
             return None
-        return target.event, self.fault.values.int(target.address)
+        return target.event, self.fault.values.value(target.address)
 
     def _version(self, write: Write, address: int) -> Version:
         assert write.event is not None
         schedule = self.footprints.schedule
         base = schedule.base(write.region.tensor.name).name
-        shift = self.fault.values.int(size(shift_to_logical(schedule, base)))
-        if self.fault.target is not None and write.event == self.fault.target.event:
-            if logical_space(schedule, base) != self.fault.target.space:
-                return write.event, -1
+        shift = self.fault.values.value(size(shift_to_logical(schedule, base)))
+        target = self.fault.target
+        mine = target is None or logical_space(schedule, base) == target.space
+        if target is not None and write.event == target.event and not mine:
+            return write.event, -1  # another tensor of the same event
         return write.event, address - shift
 
     def _initial(self, place: Place) -> Version:

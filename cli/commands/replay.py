@@ -39,7 +39,8 @@ def command(
     shares code with the checker.
 
     Exits as check did if all is confirmed (1 for real violations, 0 or 3 if there are none),
-    and 4 if a finding is not: then the checker contradicts itself.
+    4 if a finding is not: then the checker contradicts itself, and 3 if one cannot be executed
+    for want of an op's reference.
     """
     codes: list[int] = []
     entries: list[Any] = []
@@ -47,8 +48,7 @@ def command(
     for known, schedule in read_reports(report):
         with progress(f"replaying {schedule.name or report}", quiet):
             results = replay(known, schedule, seed=seed, rules=only)
-        refuted = any(not shown.holds for shown in results)
-        codes.append(4 if refuted else exit_code(known))
+        codes.append(_exit_code(known, results))
         entries.append(shown_to_dict(known, results))
         pieces += _items(known, schedule, results, quiet)
     if form == "json":
@@ -56,6 +56,13 @@ def command(
     else:
         emit(render(pieces, sys.stdout))
     ctx.exit(worst(codes))
+
+
+def _exit_code(report: Report, results: list[Shown]) -> int:
+    held = {shown.holds for shown in results}
+    if False in held:
+        return 4
+    return 3 if None in held else exit_code(report)
 
 
 def _items(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
 from ..api import check as check_schedule
 from ..api import run as run_schedule
 from ..exec.compare import Comparison, compare
-from ..exec.reference import run_reference
+from ..exec.cpu.table import NoKernelError
+from ..exec.reference import OutOfRange, UnsupportedOp, run_reference
+from ..exec.runtime import RunError
 from ..files import read_certificate, read_schedule
 from ..model.certificate import Certificate, CertificateError, certify
 from ..model.codec import report_to_dict
@@ -26,6 +30,9 @@ from ..output import CliError, emit, emit_json, progress
 from ..result import run_items, run_to_dict
 from ..suppress import exit_code
 from ..text import render, report_items
+
+#: An op that nobody here can compute.
+NO_CODE = (NoKernelError, UnsupportedOp)
 
 
 @click.command("run")
@@ -70,13 +77,9 @@ def command(
     if certificate_path is not None:
         certificate = read_certificate(certificate_path)
     else:
-        certificate = _prove(ctx, file, schedule, time_limit, form, quiet)
-    try:
-        with progress(f"running {file}", quiet):
-            result = run_schedule(schedule, certificate=certificate, symbols=values, seed=seed)
-    except CertificateError as error:
-        raise CliError(f"{certificate_path or file}: {error}") from None
-    with progress("running the reference", quiet):
+        certificate = _prove(file, schedule, time_limit, form, quiet)
+    with progress(f"running {file}", quiet), _one_line(certificate_path or file):
+        result = run_schedule(schedule, certificate=certificate, symbols=values, seed=seed)
         reference = run_reference(schedule, result.symbols, seed=seed)
     comparison = compare(result, reference)
     if form == "json":
@@ -84,6 +87,28 @@ def command(
     else:
         emit(render(list(run_items(result, comparison, quiet)), sys.stdout))
     ctx.exit(_exit_code(comparison))
+
+
+class Unsupported(CliError):
+    """Something that cannot be executed here."""
+
+    exit_code = 3
+
+
+@contextmanager
+def _one_line(source: str) -> Iterator[None]:
+    """What may go wrong in a run, as one line: an op without a kernel or reference is exit 3."""
+    try:
+        yield
+    except CertificateError as error:
+        raise CliError(f"{source}: {error}") from None
+    except UnsupportedOp as error:
+        raise Unsupported(f"{source}: cannot be executed: {error}") from None
+    except RunError as error:
+        kind = Unsupported if isinstance(error.__cause__, NO_CODE) else CliError
+        raise kind(f"{source}: {error}") from None
+    except OutOfRange as error:
+        raise CliError(f"{source}: {error}") from None
 
 
 def _exit_code(comparison: Comparison) -> int:
@@ -110,7 +135,6 @@ def _values(
 
 
 def _prove(
-    ctx: click.Context,
     file: str,
     schedule: Schedule,
     time_limit: float | None,
@@ -129,4 +153,4 @@ def _prove(
 
         items = report_items(report, schedule, source=file, rules=RULES, quiet=quiet)
         emit(render([*items, "", "Not proved, so not run."], sys.stdout))
-    ctx.exit(exit_code(report) or 1)
+    raise click.exceptions.Exit(exit_code(report) or 1)

@@ -41,6 +41,72 @@ def _native_half(context: Any) -> bool:
     return not triple.startswith(("x86_64", "i686")) or "+f16c" in features
 
 
+# What follows writes LLVM's own vectors of 8 or 16 lanes: the loop that Numba makes of 32 products
+# is unrolled before it is vectorised, and stays scalar.  LLVM picks the machine's instructions.
+
+_I8, _I16, _I32, _F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatType()
+_SUMS = ir.VectorType(_F32, 8)
+
+
+def _load(builder: Any, pointer: Any, kind: Any) -> Any:
+    value = builder.load(builder.bitcast(pointer, kind.as_pointer()))
+    value.align = 1
+    return value
+
+
+def _lanes(builder: Any, vector: Any, picked: range) -> Any:
+    places = ir.Constant(ir.VectorType(_I32, len(picked)), list(picked))
+    return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), places)
+
+
+def _spread(builder: Any, value: Any) -> Any:
+    """A scalar in all of 8 lanes."""
+    undefined = ir.Constant(ir.VectorType(value.type, 8), ir.Undefined)
+    first = builder.insert_element(undefined, value, _I32(0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_I32, 8), [0] * 8))
+
+
+def _pairs(builder: Any, weights: Any, activations: Any) -> Any:
+    """16 products, neighbours added: LLVM knows one instruction for exactly this pattern."""
+    wide = ir.VectorType(_I32, 16)
+    product = builder.mul(builder.sext(weights, wide), builder.sext(activations, wide))
+    even, odd = (_lanes(builder, product, range(first, 16, 2)) for first in (0, 1))
+    return builder.add(even, odd)
+
+
+def _block_scale(context: Any, builder: Any, block: Any) -> Any:
+    """The float16 at the head of a block, as float32 in 8 lanes."""
+    bits = _load(builder, block, _I16)
+    if _native_half(context):
+        # Spread before it is widened: a scalar conversion would wait for the register that
+        # holds the running sum.
+        halves = builder.bitcast(_spread(builder, bits), ir.VectorType(ir.HalfType(), 8))
+        return builder.fpext(halves, _SUMS)
+    widen = types.float32(types.uint16)
+    return _spread(builder, context.compile_internal(builder, _widen.py_func, widen, [bits]))
+
+
+def _block_dot(builder: Any, block: Any, activations: Any) -> Any:
+    """Products of 32 integers, added to 8 sums."""
+    size = ir.IntType(64)
+    weights, values = ir.VectorType(_I8, 16), ir.VectorType(_I16, 16)
+    halves = [
+        _pairs(
+            builder,
+            _load(builder, builder.gep(block, [size(2 + part)]), weights),
+            _load(builder, builder.gep(activations, [size(part)]), values),
+        )
+        for part in (0, 16)
+    ]
+    return builder.sitofp(builder.add(*halves), _SUMS)
+
+
+def _prefetch(builder: Any, pointer: Any) -> None:
+    kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
+
+
 @intrinsic
 def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: Any, n: Any) -> Any:
     """Sum over ``n`` blocks of ``w_scale * x_scale * (integers of w · integers of x)``.
@@ -53,90 +119,31 @@ def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: 
         types.Array(types.uint8, 1, "C"), u64, types.Array(types.int16, 1, "C"), u64,
         types.Array(types.float32, 1, "C"), u64, u64,
     )  # fmt: skip
-    i8, i16, i32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
-    f32, half = ir.FloatType(), ir.HalfType()
-    sums = ir.VectorType(f32, 8)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        def start(k: int) -> Any:
-            array = context.make_array(sig.args[k])(context, builder, args[k])
-            return builder.gep(array.data, [args[k + 1]])
-
-        def load(pointer: Any, kind: Any) -> Any:
-            value = builder.load(builder.bitcast(pointer, kind.as_pointer()))
-            value.align = 1
-            return value
-
-        def splat(value: Any) -> Any:
-            vector = ir.VectorType(value.type, 8)
-            undefined = ir.Constant(vector, ir.Undefined)
-            first = builder.insert_element(undefined, value, i32(0))
-            zeros = ir.Constant(ir.VectorType(i32, 8), [0] * 8)
-            return builder.shuffle_vector(first, undefined, zeros)
-
-        def pairs(weights: Any, activations: Any) -> Any:
-            # 16 products, neighbours added: LLVM has one instruction for exactly this pattern.
-            wide = ir.VectorType(i32, 16)
-            product = builder.mul(builder.sext(weights, wide), builder.sext(activations, wide))
-            undefined = ir.Constant(wide, ir.Undefined)
-            lanes = ir.VectorType(i32, 8)
-            even = ir.Constant(lanes, list(range(0, 16, 2)))
-            odd = ir.Constant(lanes, list(range(1, 16, 2)))
-            return builder.add(
-                builder.shuffle_vector(product, undefined, even),
-                builder.shuffle_vector(product, undefined, odd),
+        weights, activations, scales = (
+            builder.gep(
+                context.make_array(sig.args[k])(context, builder, args[k]).data, [args[k + 1]]
             )
-
-        native = _native_half(context)
-        prefetch = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(ir.VoidType(), [i8.as_pointer(), i32, i32, i32]),
-            "llvm.prefetch.p0",
+            for k in (0, 2, 4)
         )
-        weights, activations, scales = start(0), start(2), start(4)
-        total = cgutils.alloca_once_value(builder, ir.Constant(sums, [0.0] * 8))
+        total = cgutils.alloca_once_value(builder, ir.Constant(_SUMS, [0.0] * 8))
         with cgutils.for_range(builder, args[6]) as loop:
             index, size = loop.index, loop.index.type
             block = builder.gep(weights, [builder.mul(index, size(BLOCK_BYTES))])
-            builder.call(
-                prefetch, [builder.gep(block, [size(PREFETCH_BYTES)]), i32(0), i32(3), i32(1)]
+            column = builder.gep(activations, [builder.mul(index, size(BLOCK))])
+            _prefetch(builder, builder.gep(block, [size(PREFETCH_BYTES)]))
+            scale = builder.fmul(
+                _block_scale(context, builder, block),
+                _spread(builder, builder.load(builder.gep(scales, [index]))),
             )
-            if native:
-                # Spread before it is widened: a scalar conversion would wait for the register
-                # that holds the running sum.
-                halves = builder.bitcast(splat(load(block, i16)), ir.VectorType(half, 8))
-                scale = builder.fpext(halves, sums)
-            else:
-                widen = types.float32(types.uint16)
-                bits = [load(block, i16)]
-                scale = splat(context.compile_internal(builder, _widen.py_func, widen, bits))
-            scale = builder.fmul(scale, splat(builder.load(builder.gep(scales, [index]))))
-            column = builder.mul(index, size(BLOCK))
-            dots = [
-                pairs(
-                    load(builder.gep(block, [size(2 + part)]), ir.VectorType(i8, 16)),
-                    load(
-                        builder.gep(activations, [builder.add(column, size(part))]),
-                        ir.VectorType(i16, 16),
-                    ),
-                )
-                for part in (0, 16)
-            ]
-            value = builder.sitofp(builder.add(*dots), sums)
-            term = builder.fmul(value, scale, flags=("contract",))
+            term = builder.fmul(_block_dot(builder, block, column), scale, flags=("contract",))
             builder.store(builder.fadd(builder.load(total), term, flags=("contract",)), total)
         lanes = builder.load(total)
-        for half_of in (4, 2, 1):
-            low, high = (
-                builder.shuffle_vector(
-                    lanes,
-                    ir.Constant(lanes.type, ir.Undefined),
-                    ir.Constant(ir.VectorType(i32, half_of), list(range(first, first + half_of))),
-                )
-                for first in (0, half_of)
-            )
+        for count in (4, 2, 1):
+            low, high = (_lanes(builder, lanes, range(k, k + count)) for k in (0, count))
             lanes = builder.fadd(low, high)
-        return builder.extract_element(lanes, i32(0))
+        return builder.extract_element(lanes, _I32(0))
 
     return signature, generate
 
@@ -169,16 +176,21 @@ def _quantise(x: Any, steps: Any, ne: Any, quants: Any, scales: Any) -> None:
                 start = i3 * steps[3] + i2 * steps[2] + i1 * steps[1]
                 for b in range(blocks):
                     at = start + b * BLOCK * steps[0]
-                    most = np.float32(0)
+                    most, unknown = np.float32(0), np.float32(0)
                     for k in range(BLOCK):
-                        most = max(most, abs(x[at + k * steps[0]]))
-                    scales[row * blocks + b] = _round_to_half(np.float32(most / np.float32(127)))
+                        value = x[at + k * steps[0]]
+                        most = max(most, abs(value))
+                        unknown += value * np.float32(0)  # a NaN if there is one, or an infinity
+                    step = _round_to_half(np.float32(most / np.float32(127)))
+                    scales[row * blocks + b] = step + unknown
                     inverse = np.float32(0)
-                    if most > 0:
+                    if most > 0 and unknown == 0:
                         inverse = np.float32(127) / most
                     for k in range(BLOCK):
-                        value = np.float32(x[at + k * steps[0]] * inverse)
-                        quants[(row * blocks + b) * BLOCK + k] = np.int16(np.rint(value))
+                        rounded = np.int16(0)
+                        if inverse > 0:
+                            rounded = np.int16(np.rint(x[at + k * steps[0]] * inverse))
+                        quants[(row * blocks + b) * BLOCK + k] = rounded
                 row += 1
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 
 from ...model.graph import Node
+from ..functions import name_bytes
 from ..operand import Operand
 from ..quant import Bytes, from_array
 
@@ -104,7 +105,7 @@ def silu(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
 def mixed_bytes(sources: Sequence[Bytes], dst: Operand) -> Bytes:
     """What ``custom`` writes to one destination: ``functions.mixed``, compiled, as packed bytes."""
     state = np.uint64(0)
-    for raw in sources:
+    for raw in (name_bytes(dst.layout.name), *sources):
         state = np.uint64(_digest(state, np.ascontiguousarray(raw)))
     words = np.empty(int(np.prod(dst.ne, dtype=np.int64)), np.uint64)
     _words(state, words)

@@ -191,3 +191,31 @@ def with_callback(*, repeat: int = 2) -> Schedule:
             "repeat": repeat,
         }
     )
+
+
+def remembered(*, repeat: int = 4) -> Schedule:
+    """A key cache in an ``any`` buffer, written by row, and a ``custom`` op with two results."""
+    return document.from_dict(
+        {
+            **_MACHINE,
+            "buffers": {"kv": {"memory": "host", "usage": "any", "bytes": 512}},
+            "tensors": {
+                "x": {"dtype": "f32", "shape": [8, "n_tokens"], "strides": [4, 48], "input": True},
+                "row": {"dtype": "i64", "shape": ["n_tokens"], "input": True, "values": [0, 6]},
+                "kv": {"dtype": "f32", "shape": [8, 6], "buffer": "kv", "offset": 64},
+                "kv_new": {"view_of": "kv", "shape": [8, 6], "offset": 0},
+                "y": {"dtype": "f32", "shape": [6, "n_tokens"], "output": True},
+                "a": {"dtype": "f32", "shape": [3, "n_tokens"], "output": True},
+                "b": {"dtype": "i32", "shape": [5], "values": [2, 9], "output": True},
+            },
+            "nodes": [
+                {"op": "set_rows", "dst": "kv_new", "src": ["x", "row", "kv"]},
+                {"op": "custom", "dst": "a", "src": ["x", "row"], "reads": ["x", "row", "kv_new"],
+                 "writes": ["a", "b"]},
+                {"op": "mul_mat", "dst": "y", "src": ["kv_new", "x"]},
+            ],
+            "assignment": {"kv_new": "cpu", "a": "cpu", "y": "cpu"},
+            "splits": [{"device": "cpu", "nodes": [0, 3], "inputs": []}],
+            "repeat": repeat,
+        }
+    )  # fmt: skip

@@ -6,9 +6,9 @@ import itertools
 from pathlib import Path
 
 import pytest
+from exec_documents import shared
 from hypothesis import given
 from hypothesis import strategies as st
-
 from splitproof.model.cache import (
     CacheError,
     SlotState,
@@ -17,8 +17,6 @@ from splitproof.model.cache import (
     lru_bytes,
     lru_slots,
 )
-
-from exec_documents import shared
 
 CALLS = st.lists(
     st.tuples(st.integers(0, 2), st.lists(st.integers(-1, 5), max_size=6)), max_size=12

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from splitproof.exec.evaluate import evaluate
 from splitproof.exec.functions import (
     FUNCTIONS,

@@ -14,7 +14,7 @@ import pytest
 import splitproof.exec.cpu as cpu
 from operands import POISON, Placed, place
 from splitproof.exec.cpu.table import TABLE, NoKernelError, choose
-from splitproof.exec.functions import FUNCTIONS, OutOfRange, apply, mixed
+from splitproof.exec.functions import FUNCTIONS, OutOfRange, apply, mixed, name_bytes
 from splitproof.exec.quant import Array, from_array, to_array
 from splitproof.model.graph import Node
 from splitproof.model.ops import OPS
@@ -153,6 +153,18 @@ def test_rounded_activations_stay_within_half_a_step(scale: float) -> None:
     assert (error <= bound).all()
     assert error.max() > bound.max() / 1000, "the activations were not rounded"
     assert not y.value[:, 2].any()
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", ["f32", "q8_0"])
+def test_poison_is_not_rounded_away(kind: str, poison: float) -> None:
+    value = normal(2, (64, 3))
+    value[40, 1] = poison
+    w, x = weights(kind, (64, 5), "packed"), place("x", "f32", (64, 3), value)
+    y = place("y", "f32", (5, 3))
+    run("mul_mat", y, [w, x])
+    assert not np.isfinite(y.value[:, 1]).any()
+    assert np.isfinite(y.value[:, [0, 2]]).all()
 
 
 # -- rows -----------------------------------------------------------------------------------
@@ -304,7 +316,7 @@ def test_custom_is_the_same_to_the_bit(kind: str, form: str) -> None:
     sources = [weights("q8_0", (32, 3), form), place("x", "f32", (5, 3), normal(2, (5, 3)), form)]
     y = place("y", kind, (7, 3), form=form)
     run("custom", y, sources)
-    raws = [source.operand.packed() for source in sources]
+    raws = [name_bytes("y"), *(source.operand.packed() for source in sources)]
     integer = kind.startswith("i")
     want = from_array(dtype(kind), mixed(raws, y.operand.ne, integer, (0, 128)))
     assert (y.operand.packed() == want).all()

@@ -5,14 +5,12 @@ import sys
 
 import numpy as np
 import pytest
-
+from exec_documents import on_cpu, tensor
 from splitproof.exec.data import callback_bytes, initial_bytes, input_bytes, integer_bounds
 from splitproof.exec.layout import Layout, Layouts
 from splitproof.exec.quant import to_array
 from splitproof.model import document
 from splitproof.model.tensor import dtype, dtypes
-
-from exec_documents import on_cpu, tensor
 
 SCRIPT = """
 from splitproof.exec.data import initial_bytes

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, quants
-
 from splitproof.exec.quant import from_array, to_array
 from splitproof.model.tensor import dtype
 

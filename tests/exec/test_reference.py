@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
+from exec_documents import bank, on_cpu, prefetch_under_callback, tensor
 from splitproof.exec.data import input_bytes
 from splitproof.exec.layout import Layouts
 from splitproof.exec.quant import to_array
 from splitproof.exec.reference import UnsupportedOp, run_reference
 from splitproof.model import document
-
-from exec_documents import bank, on_cpu, prefetch_under_callback, tensor
 
 
 def test_a_callback_writes_before_the_first_node_of_its_split() -> None:

@@ -9,7 +9,17 @@ from pathlib import Path
 import documents
 import numpy as np
 import pytest
-from documents import EXPERT_BYTES, EXPERTS, SLOTS, USED, moe, proved, selective, with_callback
+from documents import (
+    EXPERT_BYTES,
+    EXPERTS,
+    SLOTS,
+    USED,
+    moe,
+    proved,
+    remembered,
+    selective,
+    with_callback,
+)
 from splitproof.exec import bank
 from splitproof.exec.arena import Arena, ArenaError
 from splitproof.exec.compare import compare, difference, tolerances
@@ -18,10 +28,13 @@ from splitproof.exec.reference import run_reference
 from splitproof.exec.runtime import RunError, RunResult, run
 from splitproof.model import document
 from splitproof.model.cache import SlotState, SlotStep, lru_slots
-from splitproof.model.certificate import CertificateError
+from splitproof.model.certificate import CertificateError, certify
+from splitproof.model.command import FillBank
+from splitproof.model.plan.lower import lower
 from splitproof.model.report import Verdict
 from splitproof.model.schedule import Schedule
 from splitproof.model.symbol import Expr
+from splitproof.verify.check import check
 
 CASES = Path(__file__).parents[3] / "shared" / "cases"
 
@@ -72,6 +85,21 @@ def test_symbols_outside_of_the_proof(symbols: dict[str, int], say: str) -> None
     schedule = with_callback()
     with pytest.raises(ValueError, match=say):
         run(schedule, proved(schedule), symbols=symbols)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        moe(layers=2, repeat=2), moe(layers=2, by_map=True, repeat=2), moe(kind="f32", repeat=2),
+        selective(), selective(used_from=False), with_callback(), remembered(repeat=2),
+    ],
+)  # fmt: skip
+def test_the_documents_here_are_proved_and_run(schedule: Schedule) -> None:
+    program = lower(schedule)
+    certificate = certify(check(program))
+    assert certificate.verdict is Verdict.PROVED
+    result = run(program, certificate)
+    assert compare(result, run_reference(program, result.symbols)).agrees
 
 
 # -- numbers --------------------------------------------------------------------------------
@@ -150,6 +178,29 @@ def test_a_callback_reads_and_writes_what_it_declares() -> None:
     assert compare(result, reference).agrees
     plain = run_reference(schedule, result.symbols)
     assert not compare(result, plain).agrees
+
+
+def test_a_cache_lasts_over_passes_and_a_node_may_write_two_tensors() -> None:
+    result = checked(remembered(), n_tokens=2)
+    reference = run_reference(remembered(), result.symbols)
+    for pass_, outputs in enumerate(result.outputs):
+        for name in ("a", "b"):  # to the bit, though both hang on all passes before
+            assert (outputs[name] == reference.output(name, pass_)).all()
+    assert result.fallbacks == 0
+
+
+def test_a_copy_moves_bytes_in_logical_order() -> None:
+    arena = Arena(remembered(), {"n_tokens": 2})
+    x = np.arange(64, dtype=np.uint8)
+    arena.write("x", x)
+    assert len(arena.operand("x").data) == 48 + 32
+    assert arena.copy("x", "gpu0#x") == 64
+    assert (arena.operand("gpu0#x").data == x).all()
+    arena.write("x", np.zeros(64, np.uint8))
+    arena.copy("gpu0#x", "x")
+    assert (arena.operand("x").packed() == x).all()
+    with pytest.raises(ArenaError, match="y has 48 bytes, not 64"):
+        arena.copy("x", "y")
 
 
 # -- errors ---------------------------------------------------------------------------------
@@ -287,6 +338,23 @@ def test_traffic_is_what_was_copied_and_uploaded() -> None:
     uploaded = sum(count.uploaded for count in result.banks.values())
     x, slots = documents.WIDTH * 2 * 4, USED * 2 * 4
     assert (link.source, link.target, link.bytes) == ("host", "vram0", uploaded + 3 * (x + slots))
+
+
+def test_a_fill_ahead_of_its_turn_is_refuted_and_gives_wrong_numbers() -> None:
+    """Both layers filled before either ran: the second takes slots that the first still needs."""
+    schedule = lower(moe(layers=2, by_map=True, repeat=8))
+    program = list(schedule.program or ())
+    first, second = (i for i, c in enumerate(program) if isinstance(c, FillBank))
+    program.insert(first + 1, replace(program.pop(second), split=program[first].split))
+    early = replace(schedule, program=tuple(program))
+    report = check(early)
+    assert {finding.rule for finding in report.failures} == {"BK003"}
+    with pytest.raises(CertificateError):
+        run(early, certify(report))
+    integers = as_integers(routes(2, 8, 2, 3))
+    result = run(early, proved(early), integers=integers)
+    reference = run_reference(early, result.symbols, integers=integers)
+    assert not compare(result, reference).agrees
 
 
 # -- selective copies -----------------------------------------------------------------------

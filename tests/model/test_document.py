@@ -220,6 +220,20 @@ def test_a_working_set_beyond_the_slots_loads() -> None:
     document.from_dict(value)
 
 
+def test_a_copy_lies_in_its_devices_memory_with_or_without_an_entry() -> None:
+    value = case("pf001")
+    for key in ("buffer", "offset"):
+        del value["tensors"]["gpu0#w"][key]
+    del value["tensors"]["gpu0#h"]
+    schedule = document.from_dict(value)
+    for name in ("gpu0#w", "gpu0#h"):
+        location = schedule.location(name)
+        assert (location.space, location.memory) == (f"own:{name}", "vram0")
+        assert schedule.copy_of(name) == ("gpu0", name.removeprefix("gpu0#"))
+    assert schedule.copy_of("gpu0#w#1") == ("gpu0", "w")
+    assert schedule.copy_of("gpu0#w#²") is None
+
+
 def test_a_synchronous_device_needs_no_copy_contract() -> None:
     value = case("pf001")
     value["devices"][0]["async"] = False

@@ -1,4 +1,4 @@
-"""Rule table, pages and cases belong together: none without the others, and twins one change apart."""
+"""Rule table, pages and cases belong together; twins are one change apart."""
 
 from __future__ import annotations
 

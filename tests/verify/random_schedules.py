@@ -39,7 +39,7 @@ class _Maker:
         self.tensors["w"] = {
             "dtype": "f32", "shape": [4], "buffer": "w_host", "offset": 0,
         }  # fmt: skip
-        homes = {name: "cpu" for name in self.tensors}
+        homes = dict.fromkeys(self.tensors, "cpu")
         for index in range(rng.randint(2, 5)):
             self._node(index, homes)
         splits = self._splits(homes)

@@ -18,7 +18,7 @@ DUE = 0
 
 @dataclass(frozen=True)
 class Order:
-    """Writers ``0 … n-1`` with their versions, a reader, and pairs (a, b): a ends before b starts."""
+    """Writers ``0 … n-1`` with versions, a reader, pairs (a, b): a ends before b starts."""
 
     versions: tuple[int, ...]
     before: frozenset[tuple[object, object]]

@@ -8,7 +8,7 @@ from ...model.command import Copy, CopyExperts
 from ...model.schedule import Schedule
 from ..order import Order
 from ..regime import Regime
-from .placement import Broken, readable
+from .static import Broken, readable
 
 
 def expert_weights(schedule: Schedule) -> dict[str, str]:
@@ -76,4 +76,3 @@ def crossing(schedule: Schedule, regime: Regime) -> tuple[tuple[int, str, str, i
         count = schedule.tensor(command.src).data_bytes.bounds(regime.ranges)[1]
         totals[key] = totals.get(key, 0) + count
     return tuple((split, a, b, count) for (split, a, b), count in sorted(totals.items()))
-

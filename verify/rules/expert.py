@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ...model.command import CopyExperts
 from .case import Case, Test
+from .placement import reads_bank
+from .static import Broken, StaticRule, Statics
 
 
 # ∀ matmul m reading W through copies C:  used(ids(m)) ⊆ ∪ used(ids(c)), c ∈ C
@@ -32,3 +36,27 @@ def ce002(case: Case) -> bool:
 
 
 TESTS: dict[str, Test] = {"CE001": ce001, "CE002": ce002}
+
+
+# ∀ id:  0 ≤ id < n_expert
+def ce006(s: Statics) -> Iterator[Broken]:
+    for position, node in enumerate(s.schedule.graph.nodes):
+        if node.op != "mul_mat_id" or reads_bank(s.schedule, node):
+            continue
+        ids = node.src[2]
+        span = s.schedule.tensor(ids).values or s.schedule.base(ids).values
+        count = s.schedule.tensor(node.src[0]).ne[2].constant
+        if span is None or count is None:
+            continue
+        negative = span[0] < 0 and not node.param("negative_ids", False)
+        if not s.holds(span[1] <= count and not negative):
+            yield Broken(
+                "CE006",
+                f"{node.dst!r} selects among {count} experts with ids from {span[0]} to "
+                f"{span[1] - 1}",
+                f"$.nodes[{position}]",
+                (("experts", count), ("least id", span[0]), ("greatest id", span[1] - 1)),
+            )
+
+
+STATIC: tuple[StaticRule, ...] = (ce006,)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ...model.command import SyncEvent, Wait
 from .case import Case, Test
+from .static import Broken, StaticRule, Statics
 
 
 # ∀ read r, write w of one byte:  r → w  ∨  w → r;  two writes before r:  w → w′  ∨  w′ → w
@@ -41,3 +45,39 @@ def or004(case: Case) -> bool:
 
 
 TESTS: dict[str, Test] = {"OR001": or001, "OR002": or002, "OR003": or003, "OR004": or004}
+
+
+# repeat ≥ 2 ⊢ ∀ wait of the last pass:  a record of its event is issued before it
+def or005(s: Statics) -> Iterator[Broken]:
+    assert s.schedule.program is not None
+    waits = [c for c in s.schedule.program if isinstance(c, Wait | SyncEvent)]
+    s.obligations += len(waits)
+    if s.schedule.repeat < 2:
+        return
+    for command, iteration in s.order.unmet_waits:
+        wait = s.schedule.program[command]
+        assert isinstance(wait, Wait | SyncEvent)
+        yield Broken(
+            "OR005",
+            f"in pass {iteration} nothing has recorded event {wait.event!r} that is waited for",
+            f"$.program[{command}]",
+            (("event", wait.event), ("pass", iteration)),
+            s.regime.sample,
+        )
+
+
+# ∀ wait on a queue of d for an event of kind k:  d can wait for k
+def or006(s: Statics) -> Iterator[Broken]:
+    assert s.schedule.program is not None
+    for command in dict.fromkeys(command for command, _ in s.order.void_waits):
+        wait = s.schedule.program[command]
+        assert isinstance(wait, Wait)
+        yield Broken(
+            "OR006",
+            f"queue {wait.queue} cannot wait for event {wait.event!r}: the wait orders nothing",
+            f"$.program[{command}]",
+            (("event", wait.event), ("queue", wait.queue)),
+        )
+
+
+STATIC: tuple[StaticRule, ...] = (or005, or006)
