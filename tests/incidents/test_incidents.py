@@ -70,7 +70,7 @@ def _rules_of(due: dict[str, Any]) -> set[str]:
     return {rule for name in due["classes"] for rule in CLASSES[name]}
 
 
-# -- verdicts ---------------------------------------------------------------------------------------
+# -- verdicts --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", VIOLATED)
@@ -139,7 +139,7 @@ def test_proved_schedules_survive_random_orders(name: str) -> None:
         assert tried.runs == ORDERS // 2
 
 
-# -- the corpus -------------------------------------------------------------------------------------
+# -- the corpus ------------------------------------------------------------------------------------
 
 
 def test_each_document_is_expected_and_each_expectation_has_a_document() -> None:

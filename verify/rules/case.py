@@ -133,7 +133,11 @@ class Case:
         write, original = self.write, self.footprints.original
         if write is None or write.source is None:
             return False
-        return original(write.source.region.tensor.name) != original(self.fault.read.due.name)
+        name = write.source.region.tensor.name
+        if original(name) == original(self.fault.read.due.name):
+            return False
+        lasting = self.schedule.location(name).usage in (Usage.WEIGHTS, Usage.ANY)
+        return lasting or not self.footprints.carries(write, self.fault.due)
 
     @property
     def computed_source(self) -> bool:
@@ -172,7 +176,7 @@ class Case:
 
     @property
     def other_fill(self) -> bool:
-        """Whether the write is an upload of the reader's group, but not of the fill that serves it."""
+        """Whether the write is an upload of the reader's group by a fill that does not serve it."""
         bank, write = self.fault.read.bank, self.write
         if bank is None or write is None or write.event is None or write.event.kind != "state":
             return False
