@@ -261,7 +261,9 @@ def _used(schedule: Schedule) -> list[tuple[Device, int]]:
             if rule.source in (None, memories[0]) and rule.target in (None, memories[1]):
                 used.add((device.name, index))
                 break
-    return [(d, i) for d in schedule.graph.devices for i in range(len(d.copy)) if (d.name, i) in used]
+    return [
+        (d, i) for d in schedule.graph.devices for i in range(len(d.copy)) if (d.name, i) in used
+    ]
 
 
 def _row(schedule: Schedule, device: Device, index: int, checks: _Checks) -> ContractRow:
@@ -310,8 +312,6 @@ def _together(
     )
 
 
-def _with(
-    schedule: Schedule, rows: Sequence[ContractRow], chosen: Sequence[Contract]
-) -> Schedule:
+def _with(schedule: Schedule, rows: Sequence[ContractRow], chosen: Sequence[Contract]) -> Schedule:
     places = [(row.device, row.rule) for row in rows]
     return under(schedule, dict(zip(places, chosen, strict=True)))

@@ -60,7 +60,7 @@ class Case:
     def due_writes(self) -> list[Write]:
         """The writes of the due version's own event."""
         due = self.fault.due
-        return [w for w in self.footprints.writes if due is not None and w.event == due]
+        return self.footprints.by_event.get(due, []) if due is not None else []
 
     @property
     def due_before_root(self) -> bool:
@@ -158,13 +158,10 @@ class Case:
         """Whether some command writes the root's bytes after its read could have started and
         before the reader is done."""
         root, reader = self.root_read, self.fault.read
-        symbols = self.schedule.graph.ranges
-        low, high = root.region.bounds(symbols)
         for write in self.footprints.by_space.get(root.region.space, ()):
-            first, end = write.region.bounds(symbols)
             after = not self.before(write.part, root.part)
             used = not self.before(reader.part, write.part)
-            if first < high and low < end and after and used and write.part != root.part:
+            if write.region.may_meet(root.region) and after and used and write.part != root.part:
                 return True
         return False
 
