@@ -155,6 +155,7 @@ class Footprints:
             if TARGET_SOURCES.get(node.op) == index:
                 continue
             read = self._read(part, self.schedule.bound(command, index), source, time, "source")
+            self._stands_in(read)
             if op.source_reads(index) is Reads.EXPERTS and self._raw_ids_on_bank(node):
                 continue  # BK005 tells: such a read has no meaning to hold it to
             if INDEX_SOURCES.get(node.op) == index and self._slots_off_bank(node, source):
@@ -166,6 +167,12 @@ class Footprints:
         if op.updates:
             self.reads.append(self._read(part, node.dst, node.dst, time, "old"))
         self.writes.append(Write(part.index, self.region(node.dst), event))
+
+    def _stands_in(self, read: Read) -> None:
+        """Refuse a stand-in of another size: its reader would be held to a part of its source."""
+        found, due = read.region.tensor, read.due
+        if read.region.exact and not due.about and found.data_bytes != due.data_bytes:
+            raise Unsupported(f"{found.name!r} stands for {due.name!r}, which has another size")
 
     def _declared(self, command: Compute, node: Node, part: Part, time: Time, event: Event) -> None:
         """A footprint of the node's own; a source in it is read from where it is bound."""
