@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from contextlib import suppress
 
 from ..model.command import CopyExperts, FillBank
 from ..model.counterexample import Counterexample, Party, Step
@@ -115,7 +116,8 @@ class _Witness:
         if self.root.relation == "overflow":
             return "the guard of the bank does not bound the used experts by its slots"
         if write is None:
-            carriers = [w for w in self.footprints.writes if w.event == self.fault.due]
+            due = self.fault.due
+            carriers = self.footprints.by_event.get(due, []) if due is not None else []
             if carriers:
                 return f"{self.text(carriers[0].part)} must end before {read} starts"
             return f"nothing writes the bytes before {read} starts"
@@ -126,6 +128,8 @@ class _Witness:
             return f"{read} must end before {other} starts; nothing orders them"
         if self.root.relation == "outdated":
             return f"{other} makes the copies in the slots stale; no fill brings them again"
+        if self.root.relation == "unserved":
+            return f"{other} brought the experts of other ids than {read} needs"
         if self.root.relation == "skipped":
             return f"{other} claims experts for a bank that it does not fill"
         return f"{read} sees what {other} wrote; {self.due()} is due"
@@ -138,11 +142,28 @@ class _Witness:
 
     def sequence(self) -> tuple[Step, ...]:
         """An interleaving in which the fault shows: a wrong version if one can, else a torn one."""
-        steps = [interleaving(self.order, pairs) for pairs in self._constraints()]
-        if len(steps) == 1 or self.fault.read.bank is not None:
+        carried = self._carried()
+        steps = []
+        for pairs in self._constraints():
+            for extra in (carried, []) if carried else ([],):
+                with suppress(ValueError):  # the two wishes contradict each other
+                    steps.append(interleaving(self.order, [*pairs, *extra]))
+        bank = self.fault.read.bank
+        if len(steps) == 1 or (bank is not None and bank.what == "slots"):
             return steps[0]
         trial = Trial(self.judge, self.fault)
         return min(steps, key=trial.run)  # the first of the best
+
+    def _carried(self) -> list[tuple[Point, Point]]:
+        """Pairs that let each copy on the way end after those that could hide what it brings."""
+        pairs: list[tuple[Point, Point]] = []
+        read = self.fault.read
+        for part in self.fault.path:
+            write = next(w for w in self.footprints.writes if w.part == part)
+            pairs += [((o.part, True), (part, True)) for o in self._rivals(write, read)]
+            assert write.source is not None
+            read = write.source
+        return pairs
 
     def _constraints(self) -> list[list[tuple[Point, Point]]]:
         """Pairs of points that can make the fault happen, where the order leaves it open."""
@@ -150,20 +171,32 @@ class _Witness:
         if write is None or before(read.part, write.part):
             return [[]]
         late = [((read.part, True), (write.part, False))]
-        rivals = [((o.part, True), (write.part, False)) for o in self._rivals(write)]
+        rivals = [((o.part, True), (write.part, False)) for o in self._rivals(write, read)]
         if before(write.part, read.part):
             return [rivals]
         early = [((write.part, True), (read.part, False)), *rivals]
         torn = [
             ((write.part, False), (read.part, False)), ((read.part, False), (write.part, True)),
+            *rivals,
         ]  # fmt: skip
-        if self._brings_due(write):
-            return [late, early, torn]
-        return [early, late, torn]
+        during = [((read.part, False), (write.part, False))]
+        if self._brings_due(write) or self._hits_early():
+            return [late, early, torn, during]
+        return [early, late, torn, during]
 
-    def _rivals(self, write: Write) -> list[Write]:
+    def _hits_early(self) -> bool:
+        """Whether the reader's fill counts on what an earlier fill of its layer still brings."""
+        use, write = self.root.read.bank, self.root.write
+        if use is None or use.fill is None or write is None or write.event is None:
+            return False
+        event = write.event
+        if self.root.relation != "unordered" or event.kind != "state":
+            return False
+        return (event.iteration, event.index) < (use.fill[1], use.fill[0])
+
+    def _rivals(self, write: Write, read: Read) -> list[Write]:
         """Other writes of the bytes before the read that the order lets come after ``write``."""
-        read, before = self.root.read, self.order.before
+        before = self.order.before
         return [
             other
             for other in self.footprints.by_space.get(read.region.space, ())
@@ -181,38 +214,66 @@ class _Witness:
 
     def integers(self) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
         """Router ids, chosen so that passes and tensors name different experts where they can
-        (for a stale resident copy: the same ones in each pass)."""
+        (for a stale resident copy, or one still on its way: the same ones in each pass; for a fill
+        that served other ids: one expert in the reader's pass, another one in all others)."""
         if not self._is_about_experts():
             return ()
         symbols, found, place = self.fault.values.symbols, [], 0
+        hit = self._hits_early()
         tensors = [
             t
             for t in self.schedule.graph.tensors
-            if t.input and t.values is not None and t.type.integer
+            if t.values is not None and t.type.integer and t.view_of is None
         ]
         for iteration in range(self.schedule.repeat):
             for tensor in tensors:
                 assert tensor.values is not None
+                if not (tensor.input or hit or self._steers(tensor)):
+                    continue  # computed: whatever comes of it will do
                 low, high = tensor.values
                 count = tensor.elements.value(symbols)
-                start = 0 if self.root.relation == "outdated" else place
+                start = 0 if hit or self.root.relation == "outdated" else place
                 place += count
                 values = [low + (start + i) % (high - low) for i in range(count)]
-                found.append((tensor.name, iteration, self._steered(tensor, values)))
+                if self.root.relation == "unserved":
+                    here = self.order.parts[self.root.read.part].iteration == iteration
+                    values = [low + here] * count
+                found.append((tensor.name, iteration, self._steered(tensor, iteration, values)))
         return tuple(found)
 
-    def _steered(self, tensor: Tensor, values: list[int]) -> tuple[int, ...]:
-        """Ids that name the expert that goes wrong if they are the reader's, and not otherwise."""
+    def _steered(self, tensor: Tensor, iteration: int, values: list[int]) -> tuple[int, ...]:
+        """The experts that the fault needs a pass to use, or ids that leave the wrong one out."""
         experts = self.fault.read.experts
         if experts is None or not values or tensor.values is None:
             return tuple(values)
+        members = self._members(tensor, iteration)
+        if members:
+            return tuple((members * len(values))[: len(values)])
         wanted = self.fault.values.variables[BYTE] // experts.stride
-        if experts.set_id.startswith(f"{tensor.name}["):
-            return tuple(values) if wanted in values else (wanted, *values[1:])
         low, high = tensor.values
-        spare = next((e for e in range(low, high) if e not in (wanted, *values)), None)
-        spare = spare if spare is not None else next(e for e in (low, high - 1) if e != wanted)
-        return tuple(spare if value == wanted else value for value in values)
+        if wanted not in values:
+            return tuple(values)
+        # Not the expert before it either, where there is a choice: a copy may be padded.
+        others = [*range(wanted + 1, high), *range(low, wanted - 1), wanted - 1]
+        return tuple([next((e for e in others if low <= e < high), wanted)] * len(values))
+
+    def _steers(self, tensor: Tensor) -> bool:
+        if self.fault.read.experts is None:
+            return False
+        return any(self._members(tensor, other) for other in range(self.schedule.repeat))
+
+    def _members(self, tensor: Tensor, iteration: int) -> list[int]:
+        """Experts that the model puts into the used sets that this tensor names in this pass."""
+        found: set[int] = set()
+        for name, members in self.fault.values.sets.items():
+            ids, listed, events = name.partition("[")
+            if not listed:  # a set that no ids name
+                continue
+            same = self.schedule.base(ids).name == self.schedule.base(tensor.name).name
+            if same and events.startswith(("input", "node")) and events.endswith(f".{iteration}]"):
+                found |= members
+        low, high = tensor.values if tensor.values is not None else (0, 0)
+        return sorted(expert for expert in found if low <= expert < high)
 
     def bank_contents(self) -> tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]:
         """Experts that are resident at the start, where the fault needs them to be."""
