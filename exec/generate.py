@@ -12,9 +12,10 @@ import numpy as np
 from ..model.certificate import Certificate
 from ..model.decoder.architectures import Built, build
 from ..model.decoder.net import Batch
-from ..model.decoder.place import beside_weights, split_by
 from ..model.decoder.site import Setting
+from ..model.plan.allocate import allocate, result_bytes
 from ..model.plan.lower import lower
+from ..model.plan.planner import plan
 from ..model.read.gguf import ModelFile
 from ..model.schedule import Schedule
 from .parallel import Team
@@ -27,6 +28,8 @@ Prove = Callable[[Schedule], Certificate]
 Plan = Callable[[Schedule], Schedule]
 
 LOGITS = "result_output"
+#: Results that take more bytes than this share bytes; a proof of that takes longer.
+COMPACT_FROM = 256 << 20
 #: The cache grows by so many cells at a time, and attention looks at a multiple of it.
 CELLS = 256
 #: The most tokens of a prompt in one pass.
@@ -52,11 +55,6 @@ class Timing:
             self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
 
 
-def plan_beside_weights(schedule: Schedule) -> Schedule:
-    """Each node on the CPU, or where its weights were loaded to."""
-    return split_by(schedule, beside_weights(schedule.graph))
-
-
 class Generator:
     """A model with its memories.
 
@@ -64,7 +62,8 @@ class Generator:
     most tokens of a request.  ``setting``: devices, and where weights and cache lie; ``plan``:
     which device computes what.  ``watch``:
     beginnings of names of tensors whose values are kept in ``watched``.  ``threads``: of large
-    products; :meth:`close` stops them.
+    products; :meth:`close` stops them.  ``compact_from``: bytes of results in one pass from which
+    on these share bytes where they are dead.
     """
 
     def __init__(
@@ -74,13 +73,14 @@ class Generator:
         *,
         context: int,
         setting: Setting | None = None,
-        plan: Plan = plan_beside_weights,
+        plan: Plan = plan,
         watch: Collection[str] = (),
         threads: int = 1,
+        compact_from: int = COMPACT_FROM,
     ) -> None:
         self.model, self.prove, self.plan = model, prove, plan
         self.setting, self.watch = setting or Setting(), tuple(watch)
-        self.context = context
+        self.context, self.compact_from = context, compact_from
         self.team = Team(threads)
         self.capacity = -(-context // CELLS) * CELLS
         self.position = 0
@@ -96,7 +96,7 @@ class Generator:
         if batch not in self._programs:
             with self.timing.phase("build"):
                 built = build(self.model, batch, self.setting, self.watch)
-                schedule = lower(self.plan(built.schedule))
+                schedule = lower(self._placed(self.plan(built.schedule)))
             with self.timing.phase("prove"):
                 certificate = self.prove(schedule)
             with self.timing.phase("load"):
@@ -106,6 +106,9 @@ class Generator:
                 session = Session(schedule, certificate, buffers=self._buffers, team=self.team)
             self._programs[batch] = built, session
         return self._programs[batch]
+
+    def _placed(self, schedule: Schedule) -> Schedule:
+        return allocate(schedule) if result_bytes(schedule) > self.compact_from else schedule
 
     @property
     def sessions(self) -> tuple[Session, ...]:

@@ -52,6 +52,12 @@ class _Space:
         self.free = merged
 
 
+def result_bytes(schedule: Schedule) -> int:
+    """What the results of one pass take if each has bytes of its own."""
+    graph = schedule.graph
+    return sum(graph.tensor(name).extent.value({}) for name in _lifetimes(graph)[0])
+
+
 def allocate(schedule: Schedule) -> Schedule:
     """A split-level schedule of fixed sizes with its results in ``compute:DEVICE`` buffers.
 

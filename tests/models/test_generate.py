@@ -13,10 +13,11 @@ from splitproof.exec.session import Session, SessionError
 from splitproof.model.certificate import Certificate, CertificateError, certify
 from splitproof.model.decoder.architectures import build
 from splitproof.model.decoder.net import Batch
-from splitproof.model.decoder.place import split_by
 from splitproof.model.decoder.site import Setting
 from splitproof.model.device import Contract, CopyRule, Device, Memory
+from splitproof.model.plan.allocate import result_bytes
 from splitproof.model.plan.lower import lower
+from splitproof.model.plan.planner import plan
 from splitproof.model.read.gguf import read_gguf
 from splitproof.model.report import Report, Verdict
 from splitproof.model.schedule import Schedule
@@ -148,11 +149,26 @@ def test_threads_do_not_change_a_bit(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert (left.logits == right.logits).all()
 
 
+@pytest.mark.parametrize("experts", [0, 4])
+def test_results_that_share_bytes_are_the_same(tmp_path: Path, experts: int) -> None:
+    model = read_gguf(tiny_llama(tmp_path, experts))
+    own = Generator(model, prove, context=64)
+    shared = Generator(model, prove, context=64, compact_from=0)
+    left, right = (greedy(g, PROMPT, 4, all_logits=True) for g in (own, shared))
+    assert (left.logits == right.logits).all()
+    graphs = [g.sessions[0].schedule.graph for g in (own, shared)]
+    sizes = [{b.name: b.bytes for b in graph.buffers}.get("compute:cpu", 0) for graph in graphs]
+    assert sizes[0] == 0 < sizes[1]
+    plain = plan(build(model, Batch(8, 8, 256, 256)).schedule)
+    assert sizes[1] < result_bytes(plain) / 2
+
+
 # -- two devices --------------------------------------------------------------------------------
 
 GPU = Device(
-    "gpu0", "vram0", ("vram0",), asynchronous=True, copy=(CopyRule(None, None, Contract.STREAM),)
-)
+    "gpu0", "vram0", ("vram0",), asynchronous=True, copy=(CopyRule(None, None, Contract.STREAM),),
+    offload_min_tokens=1,
+)  # fmt: skip
 CPU = Device("cpu", "host", ("host",), events=False)
 MEMORIES = (Memory("host", host=True), Memory("vram0"))
 EXPERTS_AWAY = Setting(MEMORIES, (GPU, CPU), weights=((r"_exps\.", "vram0"),))
@@ -162,23 +178,22 @@ EXPERTS_AT_HOME = Setting(
 )
 
 
-def all_on_gpu(schedule: Schedule) -> Schedule:
-    return split_by(schedule, lambda node: "gpu0")
-
-
 def settings_agree(path: Path, prompt: Sequence[int], count: int) -> None:
     model = read_gguf(path)
     one = greedy(Generator(model, prove, context=64), prompt, count, all_logits=True)
-    for setting, plan in ((EXPERTS_AWAY, None), (EXPERTS_AT_HOME, all_on_gpu)):
-        more = {} if plan is None else {"plan": plan}
-        generator = Generator(model, prove, context=64, setting=setting, **more)
+    for setting in (EXPERTS_AWAY, EXPERTS_AT_HOME):
+        generator = Generator(model, prove, context=64, setting=setting)
         for _ in range(2):
             two = greedy(generator, prompt, count, all_logits=True)
             assert (two.logits == one.logits).all() and two.tokens == one.tokens
         session = generator.sessions[0]
-        assert len(session.schedule.splits or ()) > 1 or plan is not None
+        splits = session.schedule.splits or ()
+        devices = {split.device for split in splits}
+        assert devices == ({"gpu0", "cpu"} if setting is EXPERTS_AWAY else {"gpu0"})
         moved = {(m.source, m.target): m.bytes for m in session.result().traffic}
         assert moved["host", "vram0"] > 0
+        experts = any("_exps" in name for split in splits for name in split.inputs)
+        assert experts == (setting is EXPERTS_AT_HOME)
 
 
 def test_experts_on_another_device(tmp_path: Path) -> None:
@@ -204,9 +219,7 @@ def test_without_a_proof_nothing_runs(tmp_path: Path) -> None:
 
 def test_a_proof_of_another_program_is_refused(tmp_path: Path) -> None:
     model = read_gguf(tiny_llama(tmp_path))
-    one, two = (
-        split_by(build(model, Batch(n, 1, 256, 256)).schedule, lambda node: "cpu") for n in (1, 2)
-    )
+    one, two = (plan(build(model, Batch(n, 1, 256, 256)).schedule) for n in (1, 2))
     with pytest.raises(CertificateError, match="check it again"):
         Session(lower(two), prove(lower(one)))
 
