@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
@@ -118,7 +119,7 @@ def command(
 
         run_model(file, tokens, decode, logits, threads, time_limit, form, quiet)
         return
-    if tokens is not None or logits is not None:
+    if (tokens is not None or logits is not None) and Path(file).exists():
         raise click.UsageError(f"--tokens and --logits are for GGUF models; {file} is none")
     schedule = read_schedule(file)
     values = _values(file, schedule, symbols)

@@ -85,3 +85,5 @@ def test_a_document_takes_no_tokens(capsys: Captured) -> None:
     example = Path(__file__).parents[2] / "docs" / "examples" / "pf001-repaired.json"
     code, _, err = run(capsys, example, "--tokens", "1")
     assert code == 2 and "are for GGUF models" in err
+    code, _, err = run(capsys, "absent.gguf", "--tokens", "1")
+    assert code == 2 and "absent.gguf" in err and err.count("\n") == 1
