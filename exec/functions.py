@@ -18,12 +18,9 @@ from ..model.graph import Node
 from ..model.tensor import DType
 from .quant import Array, Bytes, to_array
 from .rotation import rope
+from .unsupported import UnsupportedOp as UnsupportedOp
 
 Shape = tuple[int, int, int, int]
-
-
-class UnsupportedOp(NotImplementedError):
-    """An op (or a parameter of one) without a meaning here; the message names the node."""
 
 
 class OutOfRange(IndexError):

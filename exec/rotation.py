@@ -12,6 +12,7 @@ import numpy as np
 
 from ..model.graph import Node
 from .quant import Array
+from .unsupported import UnsupportedOp
 
 if TYPE_CHECKING:
     from .functions import Operand, Shape
@@ -33,7 +34,7 @@ class Angles:
     @staticmethod
     @lru_cache(maxsize=1024)
     def of(node: Node) -> Angles:
-        n_dims, base = int(node.param("n_dims")), float(node.param("freq_base", 1e4))
+        n_dims, base = _count(node, "n_dims"), float(node.param("freq_base", 1e4))
         scale = float(node.param("freq_scale", 1.0))
         mixing, size = float(node.param("ext_factor", 0.0)), float(node.param("attn_factor", 1.0))
         ramp = np.zeros(n_dims // 2, np.float32)
@@ -64,9 +65,16 @@ def angles(node: Node, positions: Array, factors: Array | None = None) -> tuple[
     return cos.astype(np.float32), sin.astype(np.float32)
 
 
+def _count(node: Node, name: str) -> int:
+    value = node.param(name)
+    if value is None:  # some recordings have no parameters
+        raise UnsupportedOp(f"rope {node.dst}: the parameter {name} is not given")
+    return int(value)
+
+
 def _ramp(node: Node, n_dims: int, base: float) -> Array:
     """How much of each frequency is left as it was trained, from 1 (fast) to 0 (slow)."""
-    context = int(node.param("n_ctx_orig"))
+    context = _count(node, "n_ctx_orig")
 
     def dimension(turns: float) -> float:
         return n_dims * log(context / (turns * 2 * pi)) / (2 * log(base))
@@ -82,14 +90,14 @@ def pair_starts(node: Node) -> tuple[int, int]:
     """Step from one pair to the next, and from a pair's first number to its second.
 
     ``normal``: neighbours; ``neox``: half of the rotated numbers apart.
-    ``NotImplementedError`` for another mode.
+    ``UnsupportedOp`` for another mode.
     """
     mode = node.param("mode", "normal")
     if mode in ("normal", 0):
         return 2, 1
     if mode in ("neox", 2):
-        return 1, int(node.param("n_dims")) // 2
-    raise NotImplementedError(f"rope {node.dst}: mode {mode!r}; 'normal' or 'neox' was due")
+        return 1, _count(node, "n_dims") // 2
+    raise UnsupportedOp(f"rope {node.dst}: mode {mode!r}; 'normal' or 'neox' was due")
 
 
 def rope(src: Sequence[Operand], node: Node, ne: Shape) -> Array:

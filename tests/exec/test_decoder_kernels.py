@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from operands import Placed, place
-from splitproof.exec.functions import OutOfRange, apply, rounded_rows
+from splitproof.exec.functions import OutOfRange, UnsupportedOp, apply, rounded_rows
 from splitproof.exec.parallel import LEAST_WORK, Team
 from splitproof.exec.quant import Array, from_array, to_array
 from splitproof.exec.rotation import Angles
@@ -224,3 +224,9 @@ def test_shared_products_are_the_same_to_the_bit(op: str) -> None:
     team.close()
     assert (shared.value == alone.value).all()
     assert (shared.holes == 0xFF).all()
+
+
+def test_a_recording_without_parameters_is_unsupported() -> None:
+    x, p = place("x", "f32", (8, 1, 1), normal(16, (8, 1, 1))), place("p", "i32", (1,))
+    with pytest.raises(UnsupportedOp, match="rope y: the parameter n_dims is not given"):
+        run("rope", place("y", "f32", (8, 1, 1)), [x, p])
