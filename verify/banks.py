@@ -119,9 +119,8 @@ class Banks:
                 ids = self.schedule.tensor(bank.ids).elements
                 full = scope.lt(number(bank.slots), size(ids))
                 yield write, "overflow", full if self.experts(bank) > bank.slots else False
-                if self.experts(bank) > 1 and self.footprints.filled.get(use.fill) != (
-                    self.footprints.sequential.used_set(bank.ids, read.time)
-                ):
+                brought = self.footprints.filled.get(use.fill)
+                if self.experts(bank) > 1 and brought != use.needs:
                     yield write, "unserved", True
             elif self._skips(event, bank) and not self.footprints.order.before(
                 read.part, write.part

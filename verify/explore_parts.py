@@ -360,6 +360,8 @@ class Unrolled:
                 part.broken.append((node.src[2], "ids that are no slots"))
                 return
             fill = self.rows[rows]
+            if self.graph.node(rows).src[1] != bank.ids:
+                part.broken.append((node.src[2], "slots of other ids"))
             self._hold(part, tables[2], cells,
                        self.meaning.due["node", node.dst, node.src[2], iteration])  # fmt: skip
         if fill is None:

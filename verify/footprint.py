@@ -42,12 +42,14 @@ TARGET_SOURCES = {"set_rows": 2, "cpy": 1}
 class Experts:
     """The experts of ``set_id``: expert e is the e-th run of ``stride`` bytes.
 
-    ``padding``: bytes of the next expert that are moved too, after each run.
+    ``padding``: bytes after each run that are moved too.  ``values``: the range that the ids
+    promise to be in.
     """
 
     set_id: str
     stride: int
     padding: int = 0
+    values: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,13 @@ class BankUse:
     """A read through a bank: of its slots, of the slot ids, or of the slot map.
 
     ``fill``: ``(command, iteration)`` of the fill that serves it, ``None`` if there is none.
+    ``needs``: the used set of the ids that chose the slots.
     """
 
     bank: Bank
     what: str
     fill: tuple[int, int] | None
+    needs: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,16 @@ class Footprints:
             part.index, region_of(self.schedule, tensor), self.schedule.tensor(due), time, role
         )
 
+    def _bound(self, part: Part, tensor: str, source: str, time: Time) -> Read:
+        """A read of a source where it is bound, which must be as large as the source."""
+        read = self._read(part, tensor, source, time, "source")
+        here, due = read.region.tensor, read.due
+        ranges = self.schedule.graph.ranges
+        if read.region.exact and not (here.about or due.about):
+            if (here.data_bytes - due.data_bytes).bounds(ranges) != (0, 0):
+                raise Unsupported(f"{tensor!r} stands for {source!r}, which is of another size")
+        return read
+
     def _compute(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, Compute)
         part, graph = parts[0], self.schedule.graph
@@ -142,7 +156,7 @@ class Footprints:
         for index, source in enumerate(node.src):
             if TARGET_SOURCES.get(node.op) == index:
                 continue
-            read = self._read(part, self.schedule.bound(command, index), source, time, "source")
+            read = self._bound(part, self.schedule.bound(command, index), source, time)
             if op.source_reads(index) is Reads.EXPERTS and self._raw_ids_on_bank(node):
                 continue  # BK005 tells: such a read has no meaning to hold it to
             read = self._through_bank(read, node, index)
@@ -161,7 +175,7 @@ class Footprints:
             bound = name
             if name in node.src:
                 bound = self.schedule.bound(command, node.src.index(name))
-            self.reads.append(self._read(part, bound, name, time, "source"))
+            self.reads.append(self._bound(part, bound, name, time))
         for name in node.writes if node.writes is not None else (node.dst,):
             self.writes.append(Write(part.index, region_of(self.schedule, name), event))
 
@@ -188,7 +202,8 @@ class Footprints:
             used = self._used.get((command.used_from, parts[0].iteration), "none")
         self._used[command.dst, parts[0].iteration] = used
         target = region_of(self.schedule, command.dst)
-        experts = Experts(used, _expert_stride(target.tensor), command.padding)
+        promised = self._promised(command.ids) if command.ids is not None else None
+        experts = Experts(used, _expert_stride(target.tensor), command.padding, promised)
         # A staged upload reads its source on the host, with the ids.
         reader = parts[0] if self._staged(command) else parts[-1]
         source = self._read(reader, command.src, command.src, None, "copied")
@@ -203,6 +218,8 @@ class Footprints:
         banks = [graph.find_bank(name) for name in command.banks]
         first = banks[0]
         assert first is not None
+        if len({self._memories(bank) for bank in banks if bank is not None}) > 1:
+            raise Unsupported(f"fill of {', '.join(command.banks)}: not all of the same memories")
         self.fills.setdefault(first.group, []).append(place)
         node = self._bank_reader(command)
         time = None
@@ -216,6 +233,10 @@ class Footprints:
             self._upload(bank, command, parts, time)
         self._publish(command, parts)
 
+    def _memories(self, bank: Bank) -> tuple[str | None, str | None]:
+        where = self.schedule.location
+        return where(bank.caches).memory, where(bank.name).memory
+
     def _upload(
         self, bank: Bank, command: FillBank, parts: tuple[Part, ...], time: Time | None
     ) -> None:
@@ -224,7 +245,8 @@ class Footprints:
         source = self._read(reader, bank.caches, bank.caches, time, "upload")
         if time is not None:
             used = self.sequential.used_set(bank.ids, time)
-            source = replace(source, experts=Experts(used, _expert_stride(weight)))
+            promised = self._promised(bank.ids)
+            source = replace(source, experts=Experts(used, _expert_stride(weight), 0, promised))
         self.reads.append(source)
         event = Event("state", parts[0].command, parts[0].iteration, bank.name)
         self.writes.append(Write(parts[-1].index, self.slots(bank), event))
@@ -294,7 +316,11 @@ class Footprints:
         return replace(region, length=Expr.of(bank.slots * _expert_stride(region.tensor)))
 
     def _experts_of(self, node: Node, weight: Tensor, time: Time) -> Experts:
-        return Experts(self.sequential.used_set(node.src[2], time), _expert_stride(weight))
+        used, promised = self.sequential.used_set(node.src[2], time), self._promised(node.src[2])
+        return Experts(used, _expert_stride(weight), 0, promised)
+
+    def _promised(self, ids: str) -> tuple[int, int] | None:
+        return self.schedule.tensor(ids).values or self.schedule.base(ids).values
 
     def _through_bank(self, read: Read, node: Node, index: int) -> Read:
         """A read of slots, slot ids or a slot map, as what it means."""
@@ -309,14 +335,29 @@ class Footprints:
             return replace(read, bank=BankUse(bank, "map", fill))
         if index == 1:
             return read
-        fill = self._latest(place, lambda c: bank.name in c.banks)
+        chooser, ids, time = self._chosen_by(node, bank, place)
+        fill = self._latest(chooser, lambda c: bank.name in c.banks)
         if index == 0:
             slots = self.slots(bank)
             region = replace(read.region, length=slots.length)
-            return replace(read, region=region, bank=BankUse(bank, "slots", fill))
+            needs = self.sequential.used_set(ids, time)
+            return replace(read, region=region, bank=BankUse(bank, "slots", fill, needs))
         if name == bank.slot_ids:
             return replace(read, bank=BankUse(bank, "ids", fill))
         return read
+
+    def _chosen_by(self, node: Node, bank: Bank, place: Part) -> tuple[Part, str, Time]:
+        """What chose the slots of a matmul, with which ids and when: itself, or a ``get_rows``."""
+        graph, iteration = self.schedule.graph, place.iteration
+        rows = graph.find_node(self.schedule.base(node.src[2]).name)
+        if node.src[2] == bank.slot_ids or rows is None:
+            return place, bank.ids, Time(iteration, 1, graph.position(node.dst), 1)
+        time = Time(iteration, 1, graph.position(rows.dst), 1)
+        for (command, when), parts in self.order.by_command.items():
+            what = (self.schedule.program or ())[command]
+            if when == iteration and isinstance(what, Compute) and what.node == rows.dst:
+                return parts[0], rows.src[1], time
+        return place, rows.src[1], time
 
     def _raw_ids_on_bank(self, node: Node) -> bool:
         bank = self.schedule.graph.find_bank(node.src[0])

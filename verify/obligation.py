@@ -149,7 +149,7 @@ class Judge:
         bare = Scope(scope.symbols, scope.variables, self.facts)
         parts = [read.region.contains(address, bare)]
         if read.experts is not None:
-            parts.append(used(read.experts.set_id, quotient(byte, read.experts.stride)))
+            parts.append(_selects(read.experts, quotient(byte, read.experts.stride), bare))
         return parts
 
     def _targets(self, read: Read, byte: Int, scope: Scope) -> Iterator[tuple[Bool, Target | None]]:
@@ -283,19 +283,18 @@ class Judge:
         if write.experts is None or here is False:
             return here
         inside = address - size(write.region.start)
-        expert = quotient(inside, write.experts.stride)
-        moved = [used(write.experts.set_id, expert)]
-        if write.experts.padding:
-            rest = inside - expert * write.experts.stride
+        experts = write.experts
+        expert = quotient(inside, experts.stride)
+        moved = [_selects(experts, expert, scope)]
+        for back in range(1, -(-experts.padding // experts.stride) + 1):
+            behind = inside - (expert - back + 1) * experts.stride  # bytes past an earlier expert
             moved.append(
-                conj(
-                    [
-                        scope.le(number(1), expert),
-                        used(write.experts.set_id, expert - 1),
-                        scope.lt(rest, number(write.experts.padding)),
-                    ]
-                )
-            )
+                conj([
+                    scope.le(number(back), expert),
+                    _selects(experts, expert - back, scope),
+                    scope.lt(behind, number(experts.padding)),
+                ])
+            )  # fmt: skip
         return conj([here, disj(moved)])
 
     def initial(self, space: str) -> bool:
@@ -403,6 +402,15 @@ class Judge:
         if self.schedule.base(source.due.name) != self.schedule.base(read.due.name):
             return False
         return self._like_sequence(source, time)
+
+
+def _selects(experts: Experts, expert: Int, scope: Scope) -> Bool:
+    """Whether an expert is used; ids keep to the range that they promise."""
+    chosen = used(experts.set_id, expert)
+    if experts.values is None:
+        return chosen
+    low, high = experts.values
+    return conj([chosen, scope.le(number(low), expert), scope.lt(expert, number(high))])
 
 
 def _overlap(a: Region, b: Region, symbols: dict[str, tuple[int, int]]) -> bool:
