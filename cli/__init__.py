@@ -31,8 +31,14 @@ _HOME = {
     "CertificateError": "splitproof.model.certificate",
     "certify": "splitproof.model.certificate",
     "lower": "splitproof.model.plan.lower",
+    "plan": "splitproof.model.plan.planner",
+    "plan_regimes": "splitproof.model.plan.planner",
+    "PlanError": "splitproof.model.plan.error",
+    "PlanOptions": "splitproof.model.plan.options",
     "import_dump": "splitproof.api",
     "check": "splitproof.api",
+    "minimize": "splitproof.api",
+    "contracts": "splitproof.api",
     "run": "splitproof.api",
     "replay": "splitproof.api",
     "explain": "splitproof.api",
@@ -42,8 +48,10 @@ __all__ = sorted([*_HOME, "__version__"])
 
 if TYPE_CHECKING:  # what a type checker sees in the place of __getattr__
     from .api import check as check
+    from .api import contracts as contracts
     from .api import explain as explain
     from .api import import_dump as import_dump
+    from .api import minimize as minimize
     from .api import replay as replay
     from .api import run as run
     from .model.certificate import Certificate as Certificate

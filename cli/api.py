@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from .model.certificate import Certificate, certify
 from .model.document import from_dict, load
+from .model.minimal import Contracts, Minimal
 from .model.plan.lower import lower
+from .model.plan.planner import plan
 from .model.read.ggml_dump import read_dump
 from .model.report import Finding, Kind, Report, Rule
 from .model.schedule import Schedule
@@ -18,6 +20,7 @@ from .suppress import suppress
 if TYPE_CHECKING:
     from .exec.replay import Replay
     from .exec.runtime import RunResult
+    from .verify.check import Options
 
 #: A schedule, or what one can be read from: a path, a parsed document, or its bytes.
 Source = Schedule | str | PathLike[str] | bytes | Mapping[str, Any]
@@ -36,6 +39,15 @@ def as_schedule(source: Source) -> Schedule:
     return load(source)
 
 
+def as_program(source: Source) -> Schedule:
+    """The same at the program level: a graph is planned, and splits are lowered.
+
+    Raises ``PlanError`` where a graph has no plan, or needs one for each part of its symbols'
+    ranges, and ``LowerError`` for splits that cannot be lowered.
+    """
+    return lower(plan(as_schedule(source)))
+
+
 def check(
     source: Source,
     *,
@@ -51,8 +63,8 @@ def check(
     ``only``: codes of rules.  ``ignore``: code → why its findings do not count; the verdict
     stays what it is.  ``symbols``: narrower ranges, both ends included.  ``time_limit``: seconds
     for the whole check, ``effort``: Z3 resource units per obligation; what is undecided then
-    makes the verdict ``unknown``.  ``progress`` is called with (done, total).  A split-level
-    document is lowered first.
+    makes the verdict ``unknown``.  ``progress`` is called with (done, total).  A document of a
+    lower level is planned and lowered first.
 
     A check of a part (``only``, ``symbols``) has a report without a digest, from which no
     certificate for a run can be made.
@@ -65,10 +77,39 @@ def check(
     )
     if effort is not None:
         options.effort = effort
-    report = check_program(lower(as_schedule(source)), options)
+    report = check_program(as_program(source), options)
     if only or symbols:
         report = replace(report, digest="")
     return suppress(report, ignore or {})
+
+
+def minimize(
+    source: Source, *, time_limit: float | None = None, effort: int | None = None
+) -> Minimal:
+    """Which waits of a proved schedule are needed, and the schedule without a largest set of
+    those that are not, proved again.  Options as for :func:`check`; ``time_limit`` is for all."""
+    from .verify.minimize import minimize_syncs
+
+    return minimize_syncs(lower(as_schedule(source)), _options(time_limit, effort))
+
+
+def contracts(
+    source: Source, *, time_limit: float | None = None, effort: int | None = None
+) -> Contracts:
+    """Under which copy contracts a proved schedule still holds.  Options as for
+    :func:`minimize`."""
+    from .verify.minimize import weakest_contracts
+
+    return weakest_contracts(lower(as_schedule(source)), _options(time_limit, effort))
+
+
+def _options(time_limit: float | None, effort: int | None) -> Options:
+    from .verify.check import Options
+
+    options = Options(seconds=time_limit)
+    if effort is not None:
+        options.effort = effort
+    return options
 
 
 def run(
@@ -89,7 +130,7 @@ def run(
     """
     from .exec.runtime import run as run_program
 
-    schedule = lower(as_schedule(source))
+    schedule = as_program(source)
     if certificate is None:
         certificate = certify(check(schedule))
     return run_program(
@@ -123,14 +164,15 @@ def replay(
     ``schedule``: the one that was checked.  ``rules``: only findings under these codes.
     Findings of kind *cost* are left out: they show no fault.
     """
-    program = lower(as_schedule(schedule))
+    program = as_program(schedule)
     chosen = [
         f for f in report.findings if f.kind is not Kind.COST and (not rules or f.rule in rules)
     ]
-    return [_show(program, finding, seed) for finding in chosen]
+    return [execute_finding(program, finding, seed) for finding in chosen]
 
 
-def _show(program: Schedule, finding: Finding, seed: int) -> Shown:
+def execute_finding(program: Schedule, finding: Finding, seed: int = 0) -> Shown:
+    """One finding of a program shown again: executed, or its facts examined."""
     if finding.kind is Kind.VALUE:
         return _execute(program, finding, seed)
     from .exec.evidence import examine

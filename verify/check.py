@@ -45,7 +45,8 @@ class Options:
 
     ``only``: the rules to look at; ``symbols``: narrower ranges.  Either makes a report of a
     part, without a digest.  ``ignore``: rules whose findings do not count, with a reason each:
-    they stay in the report, and it stays ``violated``.
+    they stay in the report, and it stays ``violated``.  ``solver``: one that remembers the
+    questions of earlier checks (its own effort counts).
     """
 
     effort: int = DEFAULT_EFFORT
@@ -54,6 +55,7 @@ class Options:
     ignore: Mapping[str, str] = field(default_factory=dict)
     symbols: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     progress: Progress | None = None
+    solver: Solver | None = None
 
 
 def check(schedule: Schedule, options: Options | None = None) -> Report:
@@ -106,7 +108,8 @@ def _with(graph: Graph, **changes: object) -> Graph:
 class _Check:
     def __init__(self, schedule: Schedule, options: Options, started: float) -> None:
         self.schedule, self.options, self.started = schedule, options, started
-        self.solver = Solver(options.effort)
+        self.solver = options.solver or Solver(options.effort)
+        self.asked_before = self.solver.questions
         self.findings: dict[tuple[object, ...], Finding] = {}
         self.gaps: dict[tuple[str, str], Gap] = {}
         self.obligations = 0
@@ -244,7 +247,7 @@ class _Check:
         gaps = tuple(self.gaps.values())
         report = Report(
             Verdict.PROVED, findings, gaps, tuple(self._assumptions()), self.obligations,
-            self.solver.questions, schedule.repeat, self.regimes, self.commands, seconds,
+            self.solver.questions - self.asked_before, schedule.repeat, self.regimes, self.commands, seconds,
             self._digest(schedule), self.crossing, _versions(),
         )  # fmt: skip
         return replace(report, verdict=self._verdict(report))

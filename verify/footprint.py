@@ -36,6 +36,8 @@ MAY_READ = "may read"
 
 #: ops whose last source names the bytes that they write into
 TARGET_SOURCES = {"set_rows": 2, "cpy": 1}
+#: ops with a source of ids, and which one it is
+INDEX_SOURCES = {"mul_mat_id": 2, "get_rows": 1, "add_id": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +105,28 @@ class Footprints:
         self.reads: list[Read] = []
         self.writes: list[Write] = []
         self.by_space: dict[str, list[Write]] = {}
+        self.by_event: dict[Event, list[Write]] = {}
+        self._regions: dict[str, Region] = {}
         #: fills of each group, in issue order
         self.fills: dict[str, list[tuple[int, int]]] = {}
         #: used set that each fill brings in
         self.filled: dict[tuple[int, int], str] = {}
         #: used set of each ``copy_experts``, by destination and pass
         self._used: dict[tuple[str, int], str] = {}
+        #: fills in issue order, with (pass, command)
+        self._filled_so_far: list[tuple[FillBank, tuple[int, int]]] = []
         for parts in order.by_command.values():
             self._add(parts)
         for write in self.writes:
             self.by_space.setdefault(write.region.space, []).append(write)
+            if write.event is not None:
+                self.by_event.setdefault(write.event, []).append(write)
+
+    def region(self, name: str) -> Region:
+        """A tensor's bytes where it is placed."""
+        if name not in self._regions:
+            self._regions[name] = region_of(self.schedule, name)
+        return self._regions[name]
 
     # -- one method a command ---------------------------------------------------------------
 
@@ -129,19 +143,7 @@ class Footprints:
             table[command.do](command, parts)
 
     def _read(self, part: Part, tensor: str, due: str, time: Time | None, role: str) -> Read:
-        return Read(
-            part.index, region_of(self.schedule, tensor), self.schedule.tensor(due), time, role
-        )
-
-    def _bound(self, part: Part, tensor: str, source: str, time: Time) -> Read:
-        """A read of a source where it is bound, which must be as large as the source."""
-        read = self._read(part, tensor, source, time, "source")
-        here, due = read.region.tensor, read.due
-        ranges = self.schedule.graph.ranges
-        if read.region.exact and not (here.about or due.about):
-            if (here.data_bytes - due.data_bytes).bounds(ranges) != (0, 0):
-                raise Unsupported(f"{tensor!r} stands for {source!r}, which is of another size")
-        return read
+        return Read(part.index, self.region(tensor), self.schedule.tensor(due), time, role)
 
     def _compute(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, Compute)
@@ -156,33 +158,42 @@ class Footprints:
         for index, source in enumerate(node.src):
             if TARGET_SOURCES.get(node.op) == index:
                 continue
-            read = self._bound(part, self.schedule.bound(command, index), source, time)
+            read = self._read(part, self.schedule.bound(command, index), source, time, "source")
+            self._stands_in(read)
             if op.source_reads(index) is Reads.EXPERTS and self._raw_ids_on_bank(node):
                 continue  # BK005 tells: such a read has no meaning to hold it to
+            if INDEX_SOURCES.get(node.op) == index and self._slots_off_bank(node, source):
+                continue  # the same
             read = self._through_bank(read, node, index)
             if op.source_reads(index) is Reads.EXPERTS and read.bank is None:
                 read = replace(read, experts=self._experts_of(node, read.due, time))
             self.reads.append(read)
         if op.updates:
             self.reads.append(self._read(part, node.dst, node.dst, time, "old"))
-        self.writes.append(Write(part.index, region_of(self.schedule, node.dst), event))
+        self.writes.append(Write(part.index, self.region(node.dst), event))
 
-    def _declared(
-        self, command: Compute, node: Node, part: Part, time: Time, event: Event
-    ) -> None:
+    def _stands_in(self, read: Read) -> None:
+        """Refuse a stand-in of another size: its reader would be held to a part of its source."""
+        found, due = read.region.tensor, read.due
+        if read.region.exact and not due.about and found.data_bytes != due.data_bytes:
+            raise Unsupported(f"{found.name!r} stands for {due.name!r}, which has another size")
+
+    def _declared(self, command: Compute, node: Node, part: Part, time: Time, event: Event) -> None:
         """A footprint of the node's own; a source in it is read from where it is bound."""
         for name in node.reads if node.reads is not None else node.src:
             bound = name
             if name in node.src:
                 bound = self.schedule.bound(command, node.src.index(name))
-            self.reads.append(self._bound(part, bound, name, time))
+            read = self._read(part, bound, name, time, "source")
+            self._stands_in(read)
+            self.reads.append(read)
         for name in node.writes if node.writes is not None else (node.dst,):
-            self.writes.append(Write(part.index, region_of(self.schedule, name), event))
+            self.writes.append(Write(part.index, self.region(name), event))
 
     def _copy(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, Copy)
         source = self._read(parts[0], command.src, command.src, None, "copied")
-        target = region_of(self.schedule, command.dst)
+        target = self.region(command.dst)
         self.writes.append(Write(parts[-1].index, target, None, source))
 
     def _copy_experts(self, command: Command, parts: tuple[Part, ...]) -> None:
@@ -201,7 +212,7 @@ class Footprints:
             assert command.used_from is not None
             used = self._used.get((command.used_from, parts[0].iteration), "none")
         self._used[command.dst, parts[0].iteration] = used
-        target = region_of(self.schedule, command.dst)
+        target = self.region(command.dst)
         promised = self._promised(command.ids) if command.ids is not None else None
         experts = Experts(used, _expert_stride(target.tensor), command.padding, promised)
         # A staged upload reads its source on the host, with the ids.
@@ -215,6 +226,7 @@ class Footprints:
     def _fill(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, FillBank)
         graph, place = self.schedule.graph, (parts[0].command, parts[0].iteration)
+        self._filled_so_far.append((command, place[::-1]))
         banks = [graph.find_bank(name) for name in command.banks]
         first = banks[0]
         assert first is not None
@@ -260,7 +272,7 @@ class Footprints:
             on_host = memory is not None and self.schedule.graph.memory(memory).host
             part = parts[0] if on_host else parts[-1]
             event = Event(kind, parts[0].command, parts[0].iteration)
-            self.writes.append(Write(part.index, region_of(self.schedule, name), event))
+            self.writes.append(Write(part.index, self.region(name), event))
 
     def _callback(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, Callback) and command.split is not None
@@ -272,12 +284,12 @@ class Footprints:
             role = "callback" if name in named else MAY_READ
             self.reads.append(self._read(part, name, name, time, role))
         for name in callback_names(self.schedule, command.writes):
-            self.writes.append(Write(part.index, region_of(self.schedule, name), event))
+            self.writes.append(Write(part.index, self.region(name), event))
 
     def _set_input(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, SetInput)
         event = Event("input", parts[0].command, parts[0].iteration)
-        self.writes.append(Write(parts[0].index, region_of(self.schedule, command.tensor), event))
+        self.writes.append(Write(parts[0].index, self.region(command.tensor), event))
 
     def _get_output(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, GetOutput)
@@ -287,6 +299,14 @@ class Footprints:
 
     # -- questions ----------------------------------------------------------------------------
 
+    def writers(self, read: Read) -> list[Write]:
+        """Writes that may touch the read's bytes, other than the reader's own, in issue order."""
+        return [
+            write
+            for write in self.by_space.get(read.region.space, ())
+            if write.part != read.part and write.region.may_meet(read.region)
+        ]
+
     def carries(self, write: Write, event: Event | None) -> bool:
         """Whether a write is of that event, or a copy that can read what carries it."""
         if event is None:
@@ -294,9 +314,9 @@ class Footprints:
         if write.source is None:
             return write.event == event
         source = write.source
-        if event == INITIAL:
-            usage = self.schedule.location(source.region.tensor.name).usage
-            return usage not in (None, Usage.COMPUTE)
+        usage = self.schedule.location(source.region.tensor.name).usage
+        if event == INITIAL and usage not in (None, Usage.COMPUTE):
+            return True
         return any(
             self.order.before(other.part, source.part) and self.carries(other, event)
             for other in self.by_space.get(source.region.space, ())
@@ -312,7 +332,7 @@ class Footprints:
 
     def slots(self, bank: Bank) -> Region:
         """The bytes of a bank's slots, the spare excluded."""
-        region = region_of(self.schedule, bank.name)
+        region = self.region(bank.name)
         return replace(region, length=Expr.of(bank.slots * _expert_stride(region.tensor)))
 
     def _experts_of(self, node: Node, weight: Tensor, time: Time) -> Experts:
@@ -363,16 +383,18 @@ class Footprints:
         bank = self.schedule.graph.find_bank(node.src[0])
         return bank is not None and bank_of_node(self.schedule, node) is None
 
+    def _slots_off_bank(self, node: Node, source: str) -> bool:
+        graph = self.schedule.graph
+        if graph.find_bank(node.src[0]) is not None:
+            return False
+        return any(source == bank.slot_ids for bank in graph.banks)
+
     def _latest(self, place: Part, wanted: Callable[[FillBank], bool]) -> tuple[int, int] | None:
-        assert self.schedule.program is not None
-        found = None
-        for (command, iteration), parts in self.order.by_command.items():
-            if parts[0].index >= place.index:
-                break
-            candidate = self.schedule.program[command]
-            if isinstance(candidate, FillBank) and wanted(candidate):
-                found = (command, iteration)
-        return found
+        """The latest fill of a kind that is issued before ``place``."""
+        for command, where in reversed(self._filled_so_far):
+            if wanted(command) and where < (place.iteration, place.command):
+                return where[1], where[0]
+        return None
 
     def _bank_reader(self, command: FillBank) -> Node | None:
         for node in self.schedule.graph.nodes:
@@ -445,3 +467,10 @@ def bank_of_node(schedule: Schedule, node: Node) -> Bank | None:
             if bank.slot_map is not None and node.src[0] == bank.slot_map:
                 return bank
     return None
+
+
+def starts_with_content(schedule: Schedule, space: str) -> bool:
+    """Whether the bytes of a space have a version before anything runs."""
+    if space.startswith(("own:", "base:")):
+        return False
+    return schedule.graph.buffer(space).usage is not Usage.COMPUTE

@@ -92,19 +92,24 @@ def copy_contract(schedule: Schedule, command: Copy | CopyExperts | FillBank) ->
     device = schedule.queue_device(command.queue)
     if schedule.queue_of(command) == HOST or device == HOST:
         return Contract.STREAM
-    if isinstance(command, FillBank):
-        bank = schedule.graph.find_bank(command.banks[0])
-        assert bank is not None
-        source, target = bank.caches, bank.name
-    else:
-        source, target = command.src, command.dst
-    memories = (schedule.location(source).memory or "", schedule.location(target).memory or "")
+    memories = copy_memories(schedule, command)
     contract = schedule.graph.device(device).contract(*memories)
     if contract is None:
         raise ValueError(
             f"device {device!r} has no copy contract from {memories[0]} to {memories[1]}"
         )
     return contract
+
+
+def copy_memories(schedule: Schedule, command: Copy | CopyExperts | FillBank) -> tuple[str, str]:
+    """The memories that a copy goes from and to."""
+    if isinstance(command, FillBank):
+        bank = schedule.graph.find_bank(command.banks[0])
+        assert bank is not None
+        source, target = bank.caches, bank.name
+    else:
+        source, target = command.src, command.dst
+    return schedule.location(source).memory or "", schedule.location(target).memory or ""
 
 
 @dataclass(slots=True)

@@ -10,8 +10,11 @@ import click
 
 from ..api import check as check_schedule
 from ..files import read_reports, read_schedule, writable
+from ..minimized import minimized, minimized_text, minimized_to_dict
 from ..model.certificate import certify
 from ..model.codec import certificate_to_dict, report_to_dict
+from ..model.document import dumps
+from ..model.minimal import Minimal
 from ..model.report import Report, Rule
 from ..model.schedule import Schedule
 from ..options import (
@@ -66,6 +69,19 @@ from ..text import render, report_items
     metavar="OUT",
     help="Write the certificate that 'run --certificate' takes (one FILE, all of it).",
 )
+@option(
+    "--syncs",
+    is_flag=True,
+    help="Prove of each wait that it is needed or redundant, and find the fewest that do.",
+)
+@option("--contract", is_flag=True, help="Try every copy contract in the place of each declared.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="OUT",
+    help="With --syncs: write the document without the waits that can go (one FILE).",
+)
 @quiet_option
 @click.pass_context
 def command(
@@ -79,6 +95,9 @@ def command(
     time_limit: float | None,
     strict_cost: bool,
     certificate_path: str | None,
+    syncs: bool,
+    contract: bool,
+    output: str | None,
     quiet: bool,
 ) -> None:
     """Prove each schedule right, or show how it goes wrong.
@@ -96,6 +115,7 @@ def command(
                 "without --symbol and --rule"
             )
         writable(certificate_path)
+    _require_whole(files, bool(symbols or only), syncs or contract, output, syncs)
     known = known_findings(r for r, _ in read_reports(baseline)) if baseline else frozenset()
 
     codes: list[int] = []
@@ -103,6 +123,21 @@ def command(
     for path in files:
         try:
             schedule = read_schedule(path)
+            if syncs or contract:
+                with progress(f"checking {path} many times", quiet):
+                    result = minimized(
+                        schedule, syncs=syncs, contracts=contract, time_limit=time_limit,
+                        ignore=dict(ignore), known=known, baseline=baseline or "",
+                    )  # fmt: skip
+                codes.append(result.code(strict_cost))
+                if form == "json":
+                    entries.append(minimized_to_dict(result))
+                else:
+                    text = minimized_text(result, path, RULES, quiet, strict_cost)
+                    emit(text if path == files[0] or quiet else "\n" + text)
+                if output is not None and result.syncs is not None:
+                    _write_reduced(output, result.syncs)
+                continue
             report = _check(path, schedule, symbols, only, time_limit, quiet)
         except CliError as error:
             error_line(error.format_message())
@@ -121,6 +156,28 @@ def command(
     if form == "json":
         emit_json(entries if len(files) > 1 else entries[0])
     ctx.exit(worst(codes))
+
+
+def _require_whole(
+    files: tuple[str, ...], part: bool, many: bool, output: str | None, syncs: bool
+) -> None:
+    if many and part:
+        raise click.UsageError(
+            "--syncs and --contract are about the whole document: without --symbol and --rule"
+        )
+    if output is None:
+        return
+    if not syncs or len(files) != 1:
+        raise click.UsageError("--output takes the reduced document of --syncs, for one FILE")
+    if output != "-":
+        writable(output)
+
+
+def _write_reduced(path: str, found: Minimal) -> None:
+    if found.reduced is None:
+        error_line(f"{path}: not written: a schedule that is not proved is not reduced")
+    else:
+        write_file(path, dumps(found.reduced))
 
 
 def _require_known(codes: tuple[str, ...], rules: dict[str, Rule]) -> None:

@@ -18,6 +18,7 @@ from splitproof.model.plan.lower import lower
 from splitproof.model.report import Kind, Report, Verdict
 from splitproof.model.schedule import Schedule
 from splitproof.verify.check import check
+from splitproof.verify.minimize import minimize_syncs
 
 CASES = all_cases()
 #: Random legal orders that each proved schedule is run under.
@@ -33,7 +34,9 @@ def judged() -> dict[str, tuple[Schedule, Report]]:
 def _judge(name: str, known: dict[str, tuple[Schedule, Report]]) -> tuple[Schedule, Report]:
     if name not in known:
         schedule = lower(load(HERE / f"{name}.json"))
-        known[name] = schedule, check(schedule)
+        # Redundant waits are looked for only when asked.
+        syncs = CASES[name].get("syncs", False)
+        known[name] = schedule, minimize_syncs(schedule).report if syncs else check(schedule)
     return known[name]
 
 
@@ -59,7 +62,7 @@ def test_verdict(name: str, judged: dict[str, tuple[Schedule, Report]]) -> None:
         assert set(due["any"]) & set(codes), codes
     assert set(due.get("also", ())) <= set(codes)
     assert not set(due.get("absent", ())) & set(codes)
-    if due == {"verdict": "proved"}:
+    if set(due) <= {"verdict", "syncs"} and due["verdict"] == "proved":
         assert codes == []
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from splitproof.model.document import from_dict
+from splitproof.model.document import DocumentError, from_dict
 from splitproof.model.report import Verdict
 from splitproof.verify.check import check
-from splitproof.verify.explore import CannotExplore, explore
+from splitproof.verify.explore import explore
 
 Document = dict[str, Any]
 
@@ -225,8 +225,6 @@ def test_padding_that_stops_in_time_is_proved() -> None:
     assert check(from_dict(doc)).verdict is Verdict.PROVED
 
 
-def test_a_source_of_another_size_is_not_proved() -> None:
-    schedule = from_dict(half_a_source())
-    assert check(schedule).verdict is Verdict.UNSUPPORTED
-    with pytest.raises(CannotExplore, match="size"):
-        explore(schedule)
+def test_a_source_of_another_size_is_refused() -> None:
+    with pytest.raises(DocumentError, match="stands for"):
+        from_dict(half_a_source())

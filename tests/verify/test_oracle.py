@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,13 +10,9 @@ from typing import Any
 
 import oracle
 import pytest
-import random_experts
 from splitproof.exec.replay import run_interleaving
-from splitproof.model.document import from_dict
-from splitproof.model.report import Verdict
 from splitproof.model.schedule import Schedule
 from splitproof.verify import banks, order, region, sequential
-from splitproof.verify.check import check
 from splitproof.verify.explore import explore
 from splitproof.verify.footprint import Write
 from splitproof.verify.sequential import Event
@@ -41,7 +36,7 @@ def test_checker_and_oracle_agree(first: int) -> None:
     assert outcomes["bound"] <= SLICE // 20  # a search that gave up agrees with nothing
 
 
-# -- the oracle itself ------------------------------------------------------------------------------
+# -- the oracle itself ----------------------------------------------------------------------------
 
 
 def _schedules(numbers: range) -> Iterator[tuple[int, Schedule]]:
@@ -89,7 +84,7 @@ def test_a_search_that_hits_its_bound_says_so() -> None:
     assert not found.complete and found.states == 3
 
 
-# -- bugs in the checker ------------------------------------------------------------------------------
+# -- bugs in the checker ---------------------------------------------------------------------------
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -166,6 +166,11 @@ _ROWS: tuple[Rule, ...] = (
         "A bank or a whole expert weight crosses memories in every pass",
         "Run the matmul where the weight lies, cache it in a bank, or copy the used experts only",
     ),
+    Rule(
+        "CO002", "redundant-sync", _COST,
+        "A wait or host synchronisation adds no order that matters (looked for by check --syncs)",
+        "Leave it out; check --syncs -o OUT writes the schedule without all that can go together",
+    ),
 )  # fmt: skip
 
 #: Every rule by its code, family after family.
