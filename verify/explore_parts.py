@@ -191,7 +191,8 @@ class Unrolled:
                 self._read(last, command.tensor, ("output", "", command.tensor))
             case Callback():
                 for name in user_names(schedule, command.reads):
-                    self._read(last, name, ("callback", index, name))
+                    may = name not in (command.reads or ())
+                    self._read(last, name, ("callback", index, name), may)
                 for name in user_names(schedule, command.writes):
                     self._write(last, ("callback", index, iteration), name)
             case Compute():
@@ -253,10 +254,17 @@ class Unrolled:
         part.due += [(tensor, cell, version) for cell, version in zip(cells, due, strict=True)]
         part.loads.update(cells)
 
-    def _read(self, part: Part, name: str, key: tuple[str, str | int, str]) -> None:
+    def _read(
+        self, part: Part, name: str, key: tuple[str, str | int, str], may: bool = False
+    ) -> None:
+        """``may``: user code that may read all of a usage has no use for what nobody wrote."""
         due = self.meaning.due.get((*key, part.iteration))
         assert due is not None, key
-        self._hold(part, name, self.world.placed(name), due)
+        cells = self.world.placed(name)
+        if may:
+            kept = [pair for pair in zip(cells, due, strict=True) if pair[1] != NOTHING]
+            cells, due = tuple(cell for cell, _ in kept), tuple(version for _, version in kept)
+        self._hold(part, name, cells, due)
 
     def _write(self, part: Part, event: tuple[str, int | str, int], name: str) -> None:
         versions = self.world.store(event, name, part.iteration)
