@@ -138,21 +138,18 @@ def _without_records(
     if the schedule is proved without it.
     """
     program = schedule.program or ()
-    users = {c.event for i, c in enumerate(program) if _names(c) and i not in removed}
-    lost = {c.event for i, c in enumerate(program) if _names(c) and i in removed} - users
+    waits = [(i, c) for i, c in enumerate(program) if isinstance(c, Wait | SyncEvent)]
+    users = {c.event for i, c in waits if i not in removed}
+    lost = {c.event for i, c in waits if i in removed} - users
     idle = [i for i, c in enumerate(program) if isinstance(c, Record) and c.event in lost]
     gone: list[int] = []
     for batch in (idle, *([place] for place in idle)):
-        trial = {*removed, *gone, *batch}
-        if batch and set(batch) - set(gone):
-            if checks.check(without(schedule, trial)).verdict is Verdict.PROVED:
-                gone = sorted({*gone, *batch})
+        if not set(batch) - set(gone):
+            continue
+        if checks.check(without(schedule, {*removed, *gone, *batch})).verdict is Verdict.PROVED:
+            gone = sorted({*gone, *batch})
     reduced = without(schedule, {*removed, *gone})
     return tuple(gone), reduced, checks.check(reduced)
-
-
-def _names(command: object) -> bool:
-    return isinstance(command, Wait | SyncEvent)
 
 
 @dataclass(slots=True)
@@ -261,7 +258,9 @@ def _used(schedule: Schedule) -> list[tuple[Device, int]]:
             if rule.source in (None, memories[0]) and rule.target in (None, memories[1]):
                 used.add((device.name, index))
                 break
-    return [(d, i) for d in schedule.graph.devices for i in range(len(d.copy)) if (d.name, i) in used]
+    return [
+        (d, i) for d in schedule.graph.devices for i in range(len(d.copy)) if (d.name, i) in used
+    ]
 
 
 def _row(schedule: Schedule, device: Device, index: int, checks: _Checks) -> ContractRow:
@@ -310,8 +309,6 @@ def _together(
     )
 
 
-def _with(
-    schedule: Schedule, rows: Sequence[ContractRow], chosen: Sequence[Contract]
-) -> Schedule:
+def _with(schedule: Schedule, rows: Sequence[ContractRow], chosen: Sequence[Contract]) -> Schedule:
     places = [(row.device, row.rule) for row in rows]
     return under(schedule, dict(zip(places, chosen, strict=True)))

@@ -291,7 +291,9 @@ class _Witness:
     def bank_contents(self) -> tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]:
         """Experts that are resident at the start, where the fault needs them to be."""
         use = self.fault.read.bank
-        if use is None or not (self.root.relation == "outdated" or self._destroyed_slot() is not None):
+        if use is None or not (
+            self.root.relation == "outdated" or self._destroyed_slot() is not None
+        ):
             return ()
         count = Banks(self.schedule, self.footprints).experts(use.bank)
         full = tuple((s, use.bank.layer, s) for s in range(min(use.bank.slots, count)))

@@ -109,10 +109,10 @@ def command(
 
     _require_known((*only, *(code for code, _ in ignore)), RULES)
     if certificate_path is not None:
-        if len(files) != 1 or symbols or only:
+        if len(files) != 1 or symbols or only or syncs or contract:
             raise click.UsageError(
                 "a certificate is for one whole document: --certificate takes one FILE, "
-                "without --symbol and --rule"
+                "without --symbol, --rule, --syncs and --contract"
             )
         writable(certificate_path)
     _require_whole(files, bool(symbols or only), syncs or contract, output, syncs)

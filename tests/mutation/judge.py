@@ -123,9 +123,7 @@ def _random_runs(schedule: Schedule, why: str) -> Judgement:
         if tried.replay is not None:
             return Judgement(Fate.UNSOUND, detail=f"fuzz: {tried.replay.summary} ({end})")
     runs = RUNS * len(ends(schedule))
-    return Judgement(
-        Fate.UNSETTLED, detail=f"{why}; no difference in {runs} random interleavings"
-    )
+    return Judgement(Fate.UNSETTLED, detail=f"{why}; no difference in {runs} random interleavings")
 
 
 def ends(schedule: Schedule) -> list[dict[str, int]]:
