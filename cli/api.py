@@ -162,15 +162,18 @@ def replay(
 
 
 def execute_finding(program: Schedule, finding: Finding, seed: int = 0) -> Shown:
-    """One finding of a program shown again: executed, or its facts examined."""
-    if finding.kind is Kind.VALUE:
+    """One finding of a program shown again: executed, or its facts examined if it has no
+    counterexample (kind *static*, and CE006: an id that is no expert has no meaning to execute)."""
+    if finding.counterexample is not None:
         return _execute(program, finding, seed)
-    from .exec.evidence import examine
+    from .exec.evidence import RULES, examine
 
     ranges = program.graph.ranges
     found = {n: v for n, v in finding.evidence if n in ranges and isinstance(v, int)}
     least = {name: low for name, (low, _) in ranges.items()} | found
     most = {name: high for name, (_, high) in ranges.items()} | found
+    if finding.rule not in RULES:
+        return Shown(finding, False, problem="the report has no counterexample for it")
     facts = examine(program, finding, most)
     if not facts.confirmed and least != most:
         facts = examine(program, finding, least)
@@ -182,8 +185,7 @@ def _execute(program: Schedule, finding: Finding, seed: int) -> Shown:
     from .exec.interleave import IllegalOrder
     from .exec.replay import replay as execute
 
-    if finding.counterexample is None:
-        return Shown(finding, False, problem="the report has no counterexample for it")
+    assert finding.counterexample is not None
     try:
         executed = execute(program, finding.counterexample, seed=seed)
     except IllegalOrder as error:

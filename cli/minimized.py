@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from .api import execute_finding
 from .api import contracts as weakest_contracts
+from .api import execute_finding
 from .api import minimize as minimize_syncs
 from .model.codec import report_to_dict
 from .model.document import to_dict

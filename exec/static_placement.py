@@ -60,7 +60,7 @@ def result_immovable(scene: Scene) -> Iterator[Fault]:
     for run in scene.executions():
         for name in written_tensors(run.node):
             location = scene.schedule.location(name)
-            if location.usage is None or location.memory in run.device.reads:
+            if location.memory is None or location.memory in run.device.reads:
                 continue
             base = scene.schedule.base(name).name
             yield Fault(

@@ -120,3 +120,12 @@ def test_from_python() -> None:
     found = splitproof.minimize(EXAMPLES / "bk001-repaired.json")
     assert found.removed == (3, 5, 7)
     assert [row.device for row in splitproof.contracts(GOOD).rows] == ["gpu0"]
+
+
+def test_a_finding_without_an_execution_is_confirmed_by_its_facts(run: Run) -> None:
+    """CE006: ids without meaning cannot be executed, so ``replay`` evaluates the rule."""
+    bad = str(RULES / "CE006" / "violating.json")
+    Path("report.json").write_text(run("check", "--format", "json", bad)[1], encoding="utf-8")
+    code, out, _ = run("replay", "-q", "report.json")
+    assert code == 1
+    assert out.startswith("CONFIRMED  CE006")

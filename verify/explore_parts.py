@@ -392,6 +392,9 @@ class Unrolled:
         due = self.meaning.due["node", reader.dst, bank.ids, iteration]
         self._hold(first, command.ids, cells, due)
         ids = world.ids(command.ids, due)
+        count = world.value(world.schedule.tensor(bank.caches).ne[2])
+        if not all(0 <= expert < count for expert in ids):
+            raise CannotExplore(f"fill {first.command} has an id that is no expert")
         slots = self.slots[bank.group]
         missed = slots.serve(bank.layer, ids)
         kind, table = ("slots", command.slot_ids) if command.slot_ids else ("map", command.slot_map)
@@ -403,7 +406,6 @@ class Unrolled:
             writer.stores.update(dict.fromkeys(world.placed(table), NOTHING))
             return
         event = (kind, first.command, iteration)
-        count = world.value(world.schedule.tensor(bank.caches).ne[2])
         places = {e: slots.slot(bank.layer, e) for e in range(count)}
         chosen = [places[e] for e in ids] if kind == "slots" else None
         self.fills.append(Fill(command.banks, chosen, places, event))

@@ -15,11 +15,12 @@ from itertools import product
 from typing import Any
 
 from operators import Mutant
+from splitproof.api import execute_finding
 from splitproof.exec.functions import UnsupportedOp
 from splitproof.exec.reference import OutOfRange
-from splitproof.exec.replay import fuzz, replay
+from splitproof.exec.replay import fuzz
 from splitproof.model.document import DocumentError, from_dict
-from splitproof.model.report import Finding, Kind, Report, Verdict
+from splitproof.model.report import Finding, Report, Verdict
 from splitproof.model.schedule import Schedule
 from splitproof.verify.check import Options, check
 from splitproof.verify.encode import Solver
@@ -82,14 +83,12 @@ class Bench:
 
 
 def _refuted(schedule: Schedule, finding: Finding) -> str:
-    """Why a counterexample is none; empty if it is one, or cannot be executed here."""
-    if finding.kind is not Kind.VALUE or finding.counterexample is None:
-        return ""
-    try:
-        shown = replay(schedule, finding.counterexample)
-    except (UnsupportedOp, OutOfRange):
-        return ""
-    return "" if shown.reproduced else f"{finding.message} does not reproduce"
+    """Why a finding is none: its counterexample goes right, or its facts are not so.  Empty if
+    it is one, or an op cannot be executed here."""
+    shown = execute_finding(schedule, finding)
+    if shown.holds is False:
+        return shown.problem or f"{finding.message} does not reproduce"
+    return ""
 
 
 def ask_oracles(schedule: Schedule) -> Judgement:

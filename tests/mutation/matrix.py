@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus import ROOT, corpus
-from judge import RUNS, Bench, Fate, Judgement
+from judge import EVERY_VALUE, LARGE, RUNS, Bench, Fate, Judgement
 from operators import MOST_PAIRED, OPERATORS, mutants
 from splitproof.verify.rules.table import RULES
 
@@ -82,16 +82,18 @@ INTRODUCTION = """\
 
 How good is the checker at finding faults?  Each proved schedule below is changed in one small
 place at a time, and every changed one is judged.  A mutant is *refused* if it is no document,
-*killed* if the checker finds a violation (each counterexample is executed and must go wrong), and
-*equivalent* if the checker proves it and an oracle agrees that nothing went wrong.
+*killed* if the checker finds a violation (each counterexample is executed and must go wrong, the
+facts of each static finding are evaluated by other code), and *equivalent* if the checker proves it
+and the exhaustive oracle finds no wrong read.
 
-The oracle is `verify/explore.py`, which looks at **every** interleaving and shares no code with
-the checker; it does so at some sizes (all of them if they are {every} or fewer, else the least and
-the greatest), for three router outcomes and contents of the banks.  Where a mutant is too large
-for it, {runs} random interleavings at each end of the sizes are a weak oracle: they find faults and never
-rule them out.  Such mutants are *unsettled* and listed at the end, as is what the checker could
-not decide.  A mutant that the checker proves and an oracle refutes would be a fault of the checker;
-a counterexample that does not reproduce would be one too.
+That oracle is `verify/explore.py`.  It looks at **every** interleaving and shares no code with the
+checker, but at chosen values: all sizes if they are {every} or fewer, else the least and greatest,
+and where there are ids, three contents of ids and banks each; of schedules with more than {large:,}
+bytes of tensors one size and one content.  Where a mutant has too many states for it, {runs} random
+interleavings at each end of the sizes are a weak oracle: they find faults and never rule them out.
+Such mutants are *unsettled* and listed at the end, as is what the checker could not decide
+(*undecided*).  A mutant that is proved and that an oracle refutes would be a fault of the checker
+(*unsound*), and so would be a finding that is not shown again (*contradicted*).
 
 This page is made by `python tests/mutation/matrix.py`; a sample of it is judged again by each run
 of the tests, all of it with `SPLITPROOF_MUTATION=all`.
@@ -100,11 +102,9 @@ of the tests, all of it with `SPLITPROOF_MUTATION=all`.
 
 def page(record: Record) -> str:
     """``docs/mutation.md``."""
-    from judge import EVERY_VALUE
-
     found = list(rows(record))
     parts = [
-        INTRODUCTION.format(every=EVERY_VALUE, runs=RUNS),
+        INTRODUCTION.format(every=EVERY_VALUE, large=LARGE, runs=RUNS),
         f"{len(record)} schedules, {len(found):,} mutants.\n",
         "## What became of them\n", *_fates(found), "",
         "## Rule × operator\n",
@@ -164,6 +164,12 @@ def _operators() -> Iterator[str]:
         f"{MOST_PAIRED} tensors, else neighbours in the document)",
         "prefetch-earlier": "a transfer is issued one split earlier, with its record",
         "change-device": "a node is assigned to another device",
+        "change-split": "a split and its nodes are assigned to another device",
+        "deny-op": "a device cannot run an op that it is given",
+        "forget-waits-for": "a device can wait for no other device's events",
+        "shrink-buffer": "a buffer ends a byte before its last tensor",
+        "widen-ids": "an integer tensor may hold one value more",
+        "swap-ids": "a node reads the experts' own ids for slot ids, or the other way round",
         "other-contract": "the copies of a device have another contract",
         "drop-input": "an input is never set",
         "drop-copy": "a copy, prefetch, selective copy or fill goes",

@@ -190,6 +190,80 @@ def change_device(document: Document) -> Iterator[Change]:
                 yield f"{name} on {other['name']}", changed
 
 
+def change_split(document: Document) -> Iterator[Change]:
+    """A whole split goes to another device, its nodes with it; its copies stay where they were."""
+    for index, split in enumerate(document.get("splits", [])):
+        for other in document["devices"]:
+            if other["name"] == split["device"]:
+                continue
+            changed = copy.deepcopy(document)
+            changed["splits"][index]["device"] = other["name"]
+            for node in document["nodes"][slice(*split["nodes"])]:
+                changed["assignment"][node["dst"]] = other["name"]
+            yield f"{index} on {other['name']}", changed
+
+
+def deny_op(document: Document) -> Iterator[Change]:
+    """A device cannot run an op that it is given."""
+    used = {
+        (device, node["op"]): None
+        for node in document["nodes"]
+        if (device := document.get("assignment", {}).get(node["dst"])) is not None
+    }
+    for name, op in used:
+        changed = copy.deepcopy(document)
+        for device in changed["devices"]:
+            if device["name"] == name:
+                device["deny"] = [*device.get("deny", []), {"op": op}]
+        yield f"{op} on {name}", changed
+
+
+def forget_waits_for(document: Document) -> Iterator[Change]:
+    """A device can wait for its own events only."""
+    for index, device in enumerate(document["devices"]):
+        if device.get("waits_for"):
+            changed = copy.deepcopy(document)
+            changed["devices"][index]["waits_for"] = []
+            yield device["name"], changed
+
+
+def shrink_buffer(document: Document) -> Iterator[Change]:
+    """A buffer ends where its last tensor does, less one byte."""
+    schedule = from_dict(document)
+    ranges = schedule.graph.ranges
+    for name in document.get("buffers", {}):
+        ends = [
+            (place.offset + schedule.tensor(tensor).data_bytes).bounds(ranges)[1]
+            for tensor in _owners(schedule)
+            if (place := schedule.location(tensor)).space == name
+        ]
+        if ends and max(ends) > 1:
+            changed = copy.deepcopy(document)
+            changed["buffers"][name]["bytes"] = max(ends) - 1
+            yield name, changed
+
+
+def widen_ids(document: Document) -> Iterator[Change]:
+    """An integer tensor may hold one value more."""
+    for name, entry in document["tensors"].items():
+        if "values" in entry:
+            changed = copy.deepcopy(document)
+            changed["tensors"][name]["values"][1] += 1
+            yield name, changed
+
+
+def swap_ids(document: Document) -> Iterator[Change]:
+    """A node reads the experts' own ids in the place of slot ids, or the other way round."""
+    pairs = {b["slot_ids"]: b["ids"] for b in document.get("banks", {}).values() if "slot_ids" in b}
+    pairs |= {ids: slots for slots, ids in pairs.items()}
+    for index, node in enumerate(document["nodes"]):
+        for place, source in enumerate(node.get("src", [])):
+            if source in pairs:
+                changed = copy.deepcopy(document)
+                changed["nodes"][index]["src"][place] = pairs[source]
+                yield f"{node['dst']}: {pairs[source]}", changed
+
+
 def alias(document: Document) -> Iterator[Change]:
     """Two tensors of one memory begin at the same byte.  Two weights are left alone: bytes that
     weights share are shared in the sequential run too.  Of more than ``MOST_PAIRED`` tensors only
@@ -313,6 +387,12 @@ OPERATORS: dict[str, Callable[[Document], Iterator[Change]]] = {
     "alias": alias,
     "prefetch-earlier": prefetch_earlier,
     "change-device": change_device,
+    "change-split": change_split,
+    "deny-op": deny_op,
+    "forget-waits-for": forget_waits_for,
+    "shrink-buffer": shrink_buffer,
+    "widen-ids": widen_ids,
+    "swap-ids": swap_ids,
     "other-contract": weaken_contract,
     "drop-input": _drop(("set_input",)),
     "drop-copy": _drop(("copy", "prefetch", "copy_experts", "fill_bank")),

@@ -69,7 +69,7 @@ def test_fates(name: str, first: int, step: int) -> None:
             assert word(found, mutant.change) == due, mutant.change
 
 
-# -- the oracles see what they are there for --------------------------------------------------------
+# -- the oracles see what they are there for ------------------------------------------------------
 
 
 def _mutant(name: str, operator: str, number: int) -> dict[str, Any]:
