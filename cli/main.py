@@ -17,7 +17,9 @@ from .settings import settings
 #: Name → module under ``commands`` and the line that the overview shows.
 COMMANDS = {
     "check": ("check", "Prove schedules right, or show how they go wrong."),
+    "plan": ("plan", "Decide devices and splits as ggml does, and say why."),
     "run": ("run", "Execute a proved schedule and compare it with the reference."),
+    "prove": ("prove", "Prove the theorems behind the rules, for every schedule."),
     "replay": ("replay", "Execute the counterexamples of a JSON report."),
     "explain": ("explain", "Say what a rule is about."),
     "import": ("import_dump", "Turn a recorded ggml dump into documents."),
@@ -28,7 +30,7 @@ COMMANDS = {
 EXIT_CODES = """\b
 Exit codes, the same everywhere:
   0    all proved
-  1    a violation, or a difference
+  1    a violation, a difference, or a refuted theorem
   2    a mistake in usage, configuration or input
   3    undecided or unsupported, and nothing violated
   4    the checker contradicts itself, or broke

@@ -12,6 +12,7 @@ from .evaluate import (
     Written,
     bank_of,
     evaluate,
+    names_target,
     read_tensors,
     remaps,
     selects_slots,
@@ -126,6 +127,8 @@ class ComputeTask:
 
     def _judge(self, index: int, content: Content, contents: list[Content]) -> None:
         run, source = self.run, self.sources[index]
+        if names_target(self.node, index):
+            return
         if self.remap:
             mask = self._mapped(contents) if index == 0 else None
             run.note(wrong_read(run.world, self.part, source, content, None, mask))

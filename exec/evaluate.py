@@ -45,6 +45,11 @@ def written_tensors(node: Node) -> tuple[str, ...]:
     return (node.dst,) if node.writes is None else node.writes
 
 
+def names_target(node: Node, index: int) -> bool:
+    """Whether a source only says which bytes the node writes into, and is not read."""
+    return (node.op, index) in (("set_rows", 2), ("cpy", 1))
+
+
 def bank_of(graph: Graph, node: Node) -> Bank | None:
     """The bank that a node reads as a source, if any."""
     for source in node.src:

@@ -133,7 +133,8 @@ class Layouts:
         nb += [nb[-1] * (ne[len(nb) - 1] if len(nb) > 1 else ne[0] // tensor.type.block)] * (
             4 - len(nb)
         )
+        values = tensor.values or self.schedule.base(tensor.name).values
         return Layout(
             tensor.name, tensor.type, (ne[0], ne[1], ne[2], ne[3]), (nb[0], nb[1], nb[2], nb[3]),
-            space, offset, tensor.values, known=not tensor.about,
+            space, offset, values, known=not tensor.about,
         )  # fmt: skip

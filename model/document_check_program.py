@@ -10,6 +10,7 @@ from .device import HOST, Device, Usage
 from .document_scope import Scope, dangling
 from .fault import Fault, Path, meant, quote
 from .ops import OPS
+from .tensor import Tensor
 
 
 def check_program(scope: Scope) -> None:
@@ -92,6 +93,27 @@ def _check_compute(scope: Scope, command: ir.Compute, path: Path) -> None:
             message = f"{quote(source)} is no source of {quote(node.dst)}"
             raise Fault(at, message + meant(source, node.src), at_key=True)
         scope.tensor(tensor, at)
+    for index, source in enumerate(node.src):
+        _check_stand_in(scope, scope.schedule.bound(command, index), source, path)
+
+
+def _check_stand_in(scope: Scope, bound: str, source: str, path: Path) -> None:
+    """What a compute reads in the place of a source has the source's type and shape."""
+    if bound == source:
+        return
+    found, due = scope.schedule.tensor(bound), scope.schedule.tensor(source)
+    if found.shape and due.shape:
+        fits = found.dtype == due.dtype and all(map(scope.same, found.ne, due.ne))
+    else:
+        fits = scope.same(scope.data_bytes(found), scope.data_bytes(due))
+    if not fits:
+        message = f"{quote(bound)} is {_kind(found)}; it stands for {quote(source)}, {_kind(due)}"
+        raise Fault(path, message)
+
+
+def _kind(tensor: Tensor) -> str:
+    sizes = ", ".join(map(str, tensor.shape))
+    return f"{tensor.dtype} [{sizes}]" if tensor.shape else f"{tensor.bytes} byte(s)"
 
 
 def _check_copy(scope: Scope, command: ir.Copy | ir.CopyExperts, path: Path) -> None:

@@ -48,8 +48,8 @@ class Banks:
         if event.kind != "state" or write.event is None or write.event.kind != "state":
             return False
         return write.event != event and any(
-            other.event == event and self.footprints.order.before(write.part, other.part)
-            for other in self.footprints.writes
+            self.footprints.order.before(write.part, other.part)
+            for other in self.footprints.by_event.get(event, ())
         )
 
     def clash(self, write: Write, event: Event, scope: Scope) -> Bool:
@@ -109,49 +109,31 @@ class Banks:
         use = read.bank
         if use is None or use.what != "slots" or use.fill is None or read.time is None:
             return
-        bank, serving = use.bank, None
-        for write in self.footprints.writes:
-            event = write.event
-            if event is None or event.kind != "state":
-                continue
-            if (event.index, event.iteration) == use.fill and event.name == bank.name:
-                serving = write
-                ids = self.schedule.tensor(bank.ids).elements
-                full = scope.lt(number(bank.slots), size(ids))
-                yield write, "overflow", full if self.experts(bank) > bank.slots else False
-                if self.experts(bank) > 1 and self.footprints.filled.get(use.fill) != (
-                    self.footprints.sequential.used_set(bank.ids, read.time)
-                ):
-                    yield write, "unserved", True
-            elif self._skips(event, bank) and not self.footprints.order.before(
-                read.part, write.part
-            ):
+        bank, footprints = use.bank, self.footprints
+        (serving,) = footprints.by_event[Event("state", *use.fill, bank.name)]
+        experts, ids = self.experts(bank), self.schedule.tensor(bank.ids).elements
+        if experts > bank.slots:
+            yield serving, "overflow", scope.lt(number(bank.slots), size(ids))
+        if experts > 1 and footprints.filled.get(use.fill) != use.needs:
+            yield serving, "unserved", True
+        for write in self._skipping(bank):
+            if not footprints.order.before(read.part, write.part):
                 yield write, "skipped", True
-        if serving is not None:
-            yield from self._outdated(read, bank)
+        cached = footprints.sequential.region(bank.caches)
+        for event, region in footprints.sequential.writers(cached.space, read.time):
+            if region.may_meet(cached):
+                for write in footprints.by_event.get(event, ()):
+                    yield write, "outdated", True
 
-    def _outdated(self, read: Read, bank: Bank) -> Iterator[tuple[Write, str, Bool]]:
-        assert read.time is not None
-        sequential, symbols = self.footprints.sequential, self.schedule.graph.ranges
-        cached = sequential.region(bank.caches)
-        low, high = cached.bounds(symbols)
-        for event, region in sequential.writers(cached.space, read.time):
-            first, end = region.bounds(symbols)
-            if first < high and low < end:
-                for write in self.footprints.writes:
-                    if write.event == event:
-                        yield write, "outdated", True
-
-    def _skips(self, event: Event, bank: Bank) -> bool:
-        """Whether a fill of the bank's layer leaves this bank out."""
+    def _skipping(self, bank: Bank) -> Iterator[Write]:
+        """Writes of the fills of the bank's layer that leave the bank out."""
         assert self.schedule.program is not None
-        filled = self._bank(event)
-        command = cast(FillBank, self.schedule.program[event.index])
-        return (
-            filled.group == bank.group
-            and filled.layer == bank.layer
-            and bank.name not in command.banks
-        )
+        for place in self.footprints.fills.get(bank.group, ()):
+            command = cast(FillBank, self.schedule.program[place[0]])
+            first = self.schedule.graph.find_bank(command.banks[0])
+            assert first is not None
+            if first.layer == bank.layer and bank.name not in command.banks:
+                yield from self.footprints.by_event[Event("state", *place, first.name)]
 
     def _selected(self, place: tuple[int, int]) -> dict[int, tuple[Expr, int]]:
         """Per layer: ids in a fill (repetition included), and how many experts there are."""

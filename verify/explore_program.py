@@ -80,7 +80,7 @@ class World:
         name = getattr(command, "node", None)
         return name is None or self.schedule.graph.node(name).when.holds(self.at(iteration))
 
-    # -- cells --------------------------------------------------------------------------------
+    # -- cells --------------------------------------------------------
 
     def cell(self, space: str, address: int) -> int:
         return self.cells.setdefault((space, address), len(self.cells))
@@ -104,7 +104,9 @@ class World:
         if name not in self._known:
             place = self.schedule.location(name)
             first = self.value(place.offset)
-            self._known[name] = tuple(self.cell(place.space, first + a) for a in self.addresses(name))
+            self._known[name] = tuple(
+                self.cell(place.space, first + a) for a in self.addresses(name)
+            )
         return self._known[name]
 
     def logical(self, name: str) -> list[tuple[str, int]]:
@@ -123,7 +125,7 @@ class World:
         size = len(cells) // count if count else 0
         return [tuple(cells[i * size : (i + 1) * size]) for i in range(count)]
 
-    # -- versions -------------------------------------------------------------------------------
+    # -- versions --------------------------------------------------------
 
     def versions(self, event: Hashable, count: int) -> Cells:
         """The versions that one write gives to its cells, in logical order."""
@@ -168,7 +170,7 @@ class World:
         return [self._written.get(version, 0) for version in versions[::each]]
 
 
-# -- the sequential run -----------------------------------------------------------------------------
+# -- the sequential run ---------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

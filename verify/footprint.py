@@ -36,18 +36,22 @@ MAY_READ = "may read"
 
 #: ops whose last source names the bytes that they write into
 TARGET_SOURCES = {"set_rows": 2, "cpy": 1}
+#: ops with a source of ids, and which one it is
+INDEX_SOURCES = {"mul_mat_id": 2, "get_rows": 1, "add_id": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
     """The experts of ``set_id``: expert e is the e-th run of ``stride`` bytes.
 
-    ``padding``: bytes of the next expert that are moved too, after each run.
+    ``padding``: bytes after each run that are moved too.  ``values``: the range that the ids
+    promise to be in.
     """
 
     set_id: str
     stride: int
     padding: int = 0
+    values: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +59,13 @@ class BankUse:
     """A read through a bank: of its slots, of the slot ids, or of the slot map.
 
     ``fill``: ``(command, iteration)`` of the fill that serves it, ``None`` if there is none.
+    ``needs``: the used set of the ids that chose the slots.
     """
 
     bank: Bank
     what: str
     fill: tuple[int, int] | None
+    needs: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +105,28 @@ class Footprints:
         self.reads: list[Read] = []
         self.writes: list[Write] = []
         self.by_space: dict[str, list[Write]] = {}
+        self.by_event: dict[Event, list[Write]] = {}
+        self._regions: dict[str, Region] = {}
         #: fills of each group, in issue order
         self.fills: dict[str, list[tuple[int, int]]] = {}
         #: used set that each fill brings in
         self.filled: dict[tuple[int, int], str] = {}
         #: used set of each ``copy_experts``, by destination and pass
         self._used: dict[tuple[str, int], str] = {}
+        #: fills in issue order, with (pass, command)
+        self._filled_so_far: list[tuple[FillBank, tuple[int, int]]] = []
         for parts in order.by_command.values():
             self._add(parts)
         for write in self.writes:
             self.by_space.setdefault(write.region.space, []).append(write)
+            if write.event is not None:
+                self.by_event.setdefault(write.event, []).append(write)
+
+    def region(self, name: str) -> Region:
+        """A tensor's bytes where it is placed."""
+        if name not in self._regions:
+            self._regions[name] = region_of(self.schedule, name)
+        return self._regions[name]
 
     # -- one method a command ---------------------------------------------------------------
 
@@ -125,9 +143,7 @@ class Footprints:
             table[command.do](command, parts)
 
     def _read(self, part: Part, tensor: str, due: str, time: Time | None, role: str) -> Read:
-        return Read(
-            part.index, region_of(self.schedule, tensor), self.schedule.tensor(due), time, role
-        )
+        return Read(part.index, self.region(tensor), self.schedule.tensor(due), time, role)
 
     def _compute(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, Compute)
@@ -143,32 +159,41 @@ class Footprints:
             if TARGET_SOURCES.get(node.op) == index:
                 continue
             read = self._read(part, self.schedule.bound(command, index), source, time, "source")
+            self._stands_in(read)
             if op.source_reads(index) is Reads.EXPERTS and self._raw_ids_on_bank(node):
                 continue  # BK005 tells: such a read has no meaning to hold it to
+            if INDEX_SOURCES.get(node.op) == index and self._slots_off_bank(node, source):
+                continue  # the same
             read = self._through_bank(read, node, index)
             if op.source_reads(index) is Reads.EXPERTS and read.bank is None:
                 read = replace(read, experts=self._experts_of(node, read.due, time))
             self.reads.append(read)
         if op.updates:
             self.reads.append(self._read(part, node.dst, node.dst, time, "old"))
-        self.writes.append(Write(part.index, region_of(self.schedule, node.dst), event))
+        self.writes.append(Write(part.index, self.region(node.dst), event))
 
-    def _declared(
-        self, command: Compute, node: Node, part: Part, time: Time, event: Event
-    ) -> None:
+    def _stands_in(self, read: Read) -> None:
+        """Refuse a stand-in of another size: its reader would be held to a part of its source."""
+        found, due = read.region.tensor, read.due
+        if read.region.exact and not due.about and found.data_bytes != due.data_bytes:
+            raise Unsupported(f"{found.name!r} stands for {due.name!r}, which has another size")
+
+    def _declared(self, command: Compute, node: Node, part: Part, time: Time, event: Event) -> None:
         """A footprint of the node's own; a source in it is read from where it is bound."""
         for name in node.reads if node.reads is not None else node.src:
             bound = name
             if name in node.src:
                 bound = self.schedule.bound(command, node.src.index(name))
-            self.reads.append(self._read(part, bound, name, time, "source"))
+            read = self._read(part, bound, name, time, "source")
+            self._stands_in(read)
+            self.reads.append(read)
         for name in node.writes if node.writes is not None else (node.dst,):
-            self.writes.append(Write(part.index, region_of(self.schedule, name), event))
+            self.writes.append(Write(part.index, self.region(name), event))
 
     def _copy(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, Copy)
         source = self._read(parts[0], command.src, command.src, None, "copied")
-        target = region_of(self.schedule, command.dst)
+        target = self.region(command.dst)
         self.writes.append(Write(parts[-1].index, target, None, source))
 
     def _copy_experts(self, command: Command, parts: tuple[Part, ...]) -> None:
@@ -187,8 +212,9 @@ class Footprints:
             assert command.used_from is not None
             used = self._used.get((command.used_from, parts[0].iteration), "none")
         self._used[command.dst, parts[0].iteration] = used
-        target = region_of(self.schedule, command.dst)
-        experts = Experts(used, _expert_stride(target.tensor), command.padding)
+        target = self.region(command.dst)
+        promised = self._promised(command.ids) if command.ids is not None else None
+        experts = Experts(used, _expert_stride(target.tensor), command.padding, promised)
         # A staged upload reads its source on the host, with the ids.
         reader = parts[0] if self._staged(command) else parts[-1]
         source = self._read(reader, command.src, command.src, None, "copied")
@@ -200,9 +226,12 @@ class Footprints:
     def _fill(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, FillBank)
         graph, place = self.schedule.graph, (parts[0].command, parts[0].iteration)
+        self._filled_so_far.append((command, place[::-1]))
         banks = [graph.find_bank(name) for name in command.banks]
         first = banks[0]
         assert first is not None
+        if len({self._memories(bank) for bank in banks if bank is not None}) > 1:
+            raise Unsupported(f"fill of {', '.join(command.banks)}: not all of the same memories")
         self.fills.setdefault(first.group, []).append(place)
         node = self._bank_reader(command)
         time = None
@@ -216,6 +245,10 @@ class Footprints:
             self._upload(bank, command, parts, time)
         self._publish(command, parts)
 
+    def _memories(self, bank: Bank) -> tuple[str | None, str | None]:
+        where = self.schedule.location
+        return where(bank.caches).memory, where(bank.name).memory
+
     def _upload(
         self, bank: Bank, command: FillBank, parts: tuple[Part, ...], time: Time | None
     ) -> None:
@@ -224,7 +257,8 @@ class Footprints:
         source = self._read(reader, bank.caches, bank.caches, time, "upload")
         if time is not None:
             used = self.sequential.used_set(bank.ids, time)
-            source = replace(source, experts=Experts(used, _expert_stride(weight)))
+            promised = self._promised(bank.ids)
+            source = replace(source, experts=Experts(used, _expert_stride(weight), 0, promised))
         self.reads.append(source)
         event = Event("state", parts[0].command, parts[0].iteration, bank.name)
         self.writes.append(Write(parts[-1].index, self.slots(bank), event))
@@ -238,7 +272,7 @@ class Footprints:
             on_host = memory is not None and self.schedule.graph.memory(memory).host
             part = parts[0] if on_host else parts[-1]
             event = Event(kind, parts[0].command, parts[0].iteration)
-            self.writes.append(Write(part.index, region_of(self.schedule, name), event))
+            self.writes.append(Write(part.index, self.region(name), event))
 
     def _callback(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, Callback) and command.split is not None
@@ -250,12 +284,12 @@ class Footprints:
             role = "callback" if name in named else MAY_READ
             self.reads.append(self._read(part, name, name, time, role))
         for name in callback_names(self.schedule, command.writes):
-            self.writes.append(Write(part.index, region_of(self.schedule, name), event))
+            self.writes.append(Write(part.index, self.region(name), event))
 
     def _set_input(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, SetInput)
         event = Event("input", parts[0].command, parts[0].iteration)
-        self.writes.append(Write(parts[0].index, region_of(self.schedule, command.tensor), event))
+        self.writes.append(Write(parts[0].index, self.region(command.tensor), event))
 
     def _get_output(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, GetOutput)
@@ -265,6 +299,14 @@ class Footprints:
 
     # -- questions ----------------------------------------------------------------------------
 
+    def writers(self, read: Read) -> list[Write]:
+        """Writes that may touch the read's bytes, other than the reader's own, in issue order."""
+        return [
+            write
+            for write in self.by_space.get(read.region.space, ())
+            if write.part != read.part and write.region.may_meet(read.region)
+        ]
+
     def carries(self, write: Write, event: Event | None) -> bool:
         """Whether a write is of that event, or a copy that can read what carries it."""
         if event is None:
@@ -272,9 +314,9 @@ class Footprints:
         if write.source is None:
             return write.event == event
         source = write.source
-        if event == INITIAL:
-            usage = self.schedule.location(source.region.tensor.name).usage
-            return usage not in (None, Usage.COMPUTE)
+        usage = self.schedule.location(source.region.tensor.name).usage
+        if event == INITIAL and usage not in (None, Usage.COMPUTE):
+            return True
         return any(
             self.order.before(other.part, source.part) and self.carries(other, event)
             for other in self.by_space.get(source.region.space, ())
@@ -290,11 +332,15 @@ class Footprints:
 
     def slots(self, bank: Bank) -> Region:
         """The bytes of a bank's slots, the spare excluded."""
-        region = region_of(self.schedule, bank.name)
+        region = self.region(bank.name)
         return replace(region, length=Expr.of(bank.slots * _expert_stride(region.tensor)))
 
     def _experts_of(self, node: Node, weight: Tensor, time: Time) -> Experts:
-        return Experts(self.sequential.used_set(node.src[2], time), _expert_stride(weight))
+        used, promised = self.sequential.used_set(node.src[2], time), self._promised(node.src[2])
+        return Experts(used, _expert_stride(weight), 0, promised)
+
+    def _promised(self, ids: str) -> tuple[int, int] | None:
+        return self.schedule.tensor(ids).values or self.schedule.base(ids).values
 
     def _through_bank(self, read: Read, node: Node, index: int) -> Read:
         """A read of slots, slot ids or a slot map, as what it means."""
@@ -309,29 +355,46 @@ class Footprints:
             return replace(read, bank=BankUse(bank, "map", fill))
         if index == 1:
             return read
-        fill = self._latest(place, lambda c: bank.name in c.banks)
+        chooser, ids, time = self._chosen_by(node, bank, place)
+        fill = self._latest(chooser, lambda c: bank.name in c.banks)
         if index == 0:
             slots = self.slots(bank)
             region = replace(read.region, length=slots.length)
-            return replace(read, region=region, bank=BankUse(bank, "slots", fill))
+            needs = self.sequential.used_set(ids, time)
+            return replace(read, region=region, bank=BankUse(bank, "slots", fill, needs))
         if name == bank.slot_ids:
             return replace(read, bank=BankUse(bank, "ids", fill))
         return read
+
+    def _chosen_by(self, node: Node, bank: Bank, place: Part) -> tuple[Part, str, Time]:
+        """What chose the slots of a matmul, with which ids and when: itself, or a ``get_rows``."""
+        graph, iteration = self.schedule.graph, place.iteration
+        rows = graph.find_node(self.schedule.base(node.src[2]).name)
+        if node.src[2] == bank.slot_ids or rows is None:
+            return place, bank.ids, Time(iteration, 1, graph.position(node.dst), 1)
+        time = Time(iteration, 1, graph.position(rows.dst), 1)
+        for (command, when), parts in self.order.by_command.items():
+            what = (self.schedule.program or ())[command]
+            if when == iteration and isinstance(what, Compute) and what.node == rows.dst:
+                return parts[0], rows.src[1], time
+        return place, rows.src[1], time
 
     def _raw_ids_on_bank(self, node: Node) -> bool:
         bank = self.schedule.graph.find_bank(node.src[0])
         return bank is not None and bank_of_node(self.schedule, node) is None
 
+    def _slots_off_bank(self, node: Node, source: str) -> bool:
+        graph = self.schedule.graph
+        if graph.find_bank(node.src[0]) is not None:
+            return False
+        return any(source == bank.slot_ids for bank in graph.banks)
+
     def _latest(self, place: Part, wanted: Callable[[FillBank], bool]) -> tuple[int, int] | None:
-        assert self.schedule.program is not None
-        found = None
-        for (command, iteration), parts in self.order.by_command.items():
-            if parts[0].index >= place.index:
-                break
-            candidate = self.schedule.program[command]
-            if isinstance(candidate, FillBank) and wanted(candidate):
-                found = (command, iteration)
-        return found
+        """The latest fill of a kind that is issued before ``place``."""
+        for command, where in reversed(self._filled_so_far):
+            if wanted(command) and where < (place.iteration, place.command):
+                return where[1], where[0]
+        return None
 
     def _bank_reader(self, command: FillBank) -> Node | None:
         for node in self.schedule.graph.nodes:
@@ -404,3 +467,10 @@ def bank_of_node(schedule: Schedule, node: Node) -> Bank | None:
             if bank.slot_map is not None and node.src[0] == bank.slot_map:
                 return bank
     return None
+
+
+def starts_with_content(schedule: Schedule, space: str) -> bool:
+    """Whether the bytes of a space have a version before anything runs."""
+    if space.startswith(("own:", "base:")):
+        return False
+    return schedule.graph.buffer(space).usage is not Usage.COMPUTE

@@ -13,7 +13,6 @@ byte where this fails, one question per writer, so that each fault names who cau
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,18 +20,17 @@ from ..model.schedule import Schedule
 from ..model.symbol import Condition
 from .banks import Banks
 from .encode import Solver
-from .footprint import MAY_READ, Footprints, Read, Write
+from .footprint import MAY_READ, Experts, Footprints, Read, Write, starts_with_content
 from .region import Region, rearrange
 from .sequential import (
     INITIAL,
     Event,
     Sequential,
-    Time,
-    covers,
     logical_space,
     shift_to_logical,
 )
 from .term import Bool, Int, Scope, Values, conj, disj, neg, number, quotient, size, used, variable
+from .unknown_places import UnknownPlaces
 
 BYTE = "byte"
 
@@ -103,6 +101,7 @@ class Judge:
         self.schedule, self.sequential, self.footprints = schedule, sequential, footprints
         self.order, self.solver, self.symbols = footprints.order, solver, symbols
         self.banks = Banks(schedule, footprints)
+        self.unknown_places = UnknownPlaces(schedule, sequential, footprints)
         self.obligations = 0
         scope = Scope(symbols, {})
         self.regime = scope.condition(regime)
@@ -119,9 +118,9 @@ class Judge:
         """Every way in which this read can see a wrong version."""
         if read.time is None:
             return
-        if self._inexact(read):
+        if self.unknown_places.concern(read):
             self.obligations += 1
-            if not self._like_sequence(read, read.time):
+            if not self.unknown_places.ordered_like_sequence(read, read.time):
                 yield Undecided(read, "where a view lies in its base is not known")
             return
         scope = self._scope(read.region)
@@ -149,7 +148,7 @@ class Judge:
         bare = Scope(scope.symbols, scope.variables, self.facts)
         parts = [read.region.contains(address, bare)]
         if read.experts is not None:
-            parts.append(used(read.experts.set_id, quotient(byte, read.experts.stride)))
+            parts.append(_selects(read.experts, quotient(byte, read.experts.stride), bare))
         return parts
 
     def _targets(self, read: Read, byte: Int, scope: Scope) -> Iterator[tuple[Bool, Target | None]]:
@@ -201,18 +200,6 @@ class Judge:
 
     # -- the local condition ------------------------------------------------------------------
 
-    def _writers(self, read: Read) -> list[Write]:
-        """Writes that may touch the read's bytes, other than the reader's own, in issue order."""
-        low, high = read.region.bounds(self.symbols)
-        found = []
-        for write in self.footprints.by_space.get(read.region.space, ()):
-            if write.part == read.part:
-                continue
-            first, end = write.region.bounds(self.symbols)
-            if first < high and low < end:
-                found.append(write)
-        return found
-
     def _wrongs(
         self, read: Read, address: Int, target: Target | None, scope: Scope
     ) -> Iterator[tuple[Write | None, str, Bool]]:
@@ -222,7 +209,7 @@ class Judge:
             return
         before: list[tuple[Write, Bool]] = []
         raced: list[Bool] = []  # bytes that are wrong already: each fault is told once
-        for write in self._writers(read):
+        for write in self.footprints.writers(read):
             here = self.covers(write, address, scope)
             if here is False or self.order.before(read.part, write.part):
                 continue
@@ -244,7 +231,7 @@ class Judge:
                 good = self._writes(write, address, target, scope)
                 yield write, "stale", conj([*raced, latest, neg(good)])
         empty = conj([*raced, *(neg(here) for _, here in before)])
-        if self.initial(read.region.space) and target.event == INITIAL:
+        if starts_with_content(self.schedule, read.region.space) and target.event == INITIAL:
             empty = conj([empty, neg(self._is_at(address, read.region.space, target, scope))])
         yield None, "none", empty
 
@@ -283,26 +270,19 @@ class Judge:
         if write.experts is None or here is False:
             return here
         inside = address - size(write.region.start)
-        expert = quotient(inside, write.experts.stride)
-        moved = [used(write.experts.set_id, expert)]
-        if write.experts.padding:
-            rest = inside - expert * write.experts.stride
+        experts = write.experts
+        expert = quotient(inside, experts.stride)
+        moved = [_selects(experts, expert, scope)]
+        for back in range(1, -(-experts.padding // experts.stride) + 1):
+            behind = inside - (expert - back + 1) * experts.stride  # bytes past an earlier expert
             moved.append(
-                conj(
-                    [
-                        scope.le(number(1), expert),
-                        used(write.experts.set_id, expert - 1),
-                        scope.lt(rest, number(write.experts.padding)),
-                    ]
-                )
-            )
+                conj([
+                    scope.le(number(back), expert),
+                    _selects(experts, expert - back, scope),
+                    scope.lt(behind, number(experts.padding)),
+                ])
+            )  # fmt: skip
         return conj([here, disj(moved)])
-
-    def initial(self, space: str) -> bool:
-        """Whether bytes of a space have a version before anything runs."""
-        if space.startswith(("own:", "base:")):
-            return False
-        return self.schedule.graph.buffer(space).usage != "compute"
 
     def _is_at(self, address: Int, space: str, target: Target, scope: Scope) -> Bool:
         return scope.eq(address, target.address) if space == target.space else False
@@ -321,12 +301,11 @@ class Judge:
         """Follow copies from a wrong read to the reads and writes that made it wrong."""
         if write is None or relation != "stale" or write.source is None or target is None:
             return [(Root(read, write, relation, address), ())]
-        meant = self.footprints.original(write.source.region.tensor.name)
-        if logical_space(self.schedule, meant) != target.space:
-            return [(Root(read, write, relation, address), ())]  # a copy of something else
         scope = Scope({n: (v, v) for n, v in values.symbols.items()}, {})
         fixed = Target(target.event, target.space, number(values.value(target.address)))
         start = values.value(size(write.region.start))
+        if not self._hands_on(write, number(address - start), fixed, values):
+            return [(Root(read, write, relation, address), ())]  # a copy of something else
         source = write.source.region
         moved = rearrange(number(address - start), write.region.tensor, source.tensor)
         inner = values.value(size(source.start) + moved)
@@ -338,74 +317,22 @@ class Judge:
                 found.append((root, (write.part, *path)))
         return found or [(Root(read, write, relation, address), ())]
 
-    # -- views whose place in the base is not known ----------------------------------------------
-
-    def _inexact(self, read: Read) -> bool:
-        if not read.region.exact or (read.due.about and read.bank is None):
-            return True
-        if any(not write.region.exact for write in self._writers(read)):
-            return True
-        logical = self.sequential.region(read.due.name)
-        entries = self.sequential.entries.get(logical.space, ())
-        return any(
-            not e.region.exact and _overlap(e.region, logical, self.symbols) for e in entries
-        )
-
-    def _like_sequence(self, read: Read, time: Time) -> bool:
-        """Whether all that may touch these bytes is ordered as in the sequential run.
-
-        Then the bytes have their due versions whichever bytes the views are.
-        """
-        writers = self._writers(read)
-        if len(writers) >= 1 and all(w.source is not None for w in writers):
-            return self._copied_like_sequence(read, writers, time)
-        base = self.schedule.base(read.region.tensor.name).name
-        times = {
-            e.event: e.time
-            for e in self.sequential.entries.get(logical_space(self.schedule, base), ())
-        }
-        earlier: list[tuple[Time, Write]] = []
-        for write in writers:
-            owner = self.schedule.base(write.region.tensor.name).name
-            if write.event not in times or owner != base:
-                return False
-            if times[write.event] < time:
-                earlier.append((times[write.event], write))
-                if not self.order.before(write.part, read.part):
-                    return False
-            elif not self.order.before(read.part, write.part):
-                return False
-        earlier.sort(key=lambda pair: pair[0])
-        steps = itertools.pairwise(earlier)
-        if not all(self.order.before(a.part, b.part) for (_, a), (_, b) in steps):
-            return False
-        done = {write.event for _, write in earlier}
-        logical = self.sequential.region(base)
-        due = self.sequential.writers(logical.space, time)
-        if not self.initial(logical.space) and not any(covers(r, logical) for _, r in due):
-            return False  # bytes of the base may have no version at all
-        return all(e in done for e, r in due if _overlap(r, logical, self.symbols))
-
-    def _copied_like_sequence(self, read: Read, writers: list[Write], time: Time) -> bool:
-        """The same for bytes that only whole copies write: the last one carries them."""
-        before = []
-        for write in writers:
-            if self.order.before(write.part, read.part):
-                before.append(write)
-            elif not self.order.before(read.part, write.part):
-                return False
-        last = [
-            w for w in before if all(o is w or self.order.before(o.part, w.part) for o in before)
-        ]
-        if len(last) != 1 or last[0].experts is not None or last[0].source is None:
-            return False
-        source = last[0].source
-        if self.schedule.base(source.due.name) != self.schedule.base(read.due.name):
-            return False
-        return self._like_sequence(source, time)
+    def _hands_on(self, write: Write, inside: Int, target: Target, values: Values) -> bool:
+        """Whether a copy is meant to bring that version to that byte of what it writes."""
+        assert write.source is not None
+        name = write.source.region.tensor.name
+        copy = self.schedule.copy_of(name)
+        meant = self.sequential.region(copy[1] if copy is not None else name)
+        if meant.space != target.space:
+            return self.footprints.carries(write, target.event)  # by way of a staging place
+        moved = rearrange(inside, write.region.tensor, meant.tensor)
+        return values.value(size(meant.start) + moved) == values.value(target.address)
 
 
-def _overlap(a: Region, b: Region, symbols: dict[str, tuple[int, int]]) -> bool:
-    low, high = a.bounds(symbols)
-    first, end = b.bounds(symbols)
-    return low < end and first < high
+def _selects(experts: Experts, expert: Int, scope: Scope) -> Bool:
+    """Whether an expert is used; ids keep to the range that they promise."""
+    chosen = used(experts.set_id, expert)
+    if experts.values is None:
+        return chosen
+    low, high = experts.values
+    return conj([chosen, scope.le(number(low), expert), scope.lt(expert, number(high))])

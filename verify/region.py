@@ -22,7 +22,8 @@ class Unsupported(Exception):
 class Region:
     """The bytes of a tensor in one space.
 
-    ``start``: address of the first byte.  ``length``: bytes from there, if the region is only
+    ``start``: address of the first byte.  ``span``: first and one-past-last address that it can
+    have at any value of the symbols.  ``length``: bytes from there, if the region is only
     the head of the tensor (the slots of a bank without its spare).  ``exact`` is false where
     the document does not say which bytes of the base a view has.
     """
@@ -30,6 +31,7 @@ class Region:
     space: str
     start: Expr
     tensor: Tensor
+    span: tuple[int, int]
     length: Expr | None = None
     exact: bool = True
 
@@ -41,11 +43,9 @@ class Region:
     def contiguous(self) -> bool:
         return self.length is not None or self.tensor.packed or not self.tensor.shape
 
-    def bounds(self, symbols: dict[str, tuple[int, int]]) -> tuple[int, int]:
-        """First and one-past-last address that it can have."""
-        low, _ = self.start.bounds(symbols)
-        _, high = (self.start + self.extent).bounds(symbols)
-        return low, high
+    def may_meet(self, other: Region) -> bool:
+        """Whether the spans of two regions of one space overlap."""
+        return self.span[0] < other.span[1] and other.span[0] < self.span[1]
 
     def contains(self, address: Int, scope: Scope) -> Bool:
         """Whether an address of the space is one of these bytes."""
@@ -58,13 +58,23 @@ class Region:
 
 def region_of(schedule: Schedule, name: str) -> Region:
     """The region of a tensor; of its whole base where a view's place in it is not known."""
-    tensor = schedule.tensor(name)
+    tensor, exact = schedule.tensor(name), True
     if tensor.about and tensor.view_of is not None:
-        base = schedule.base(name)
-        place = schedule.location(base.name)
-        return Region(place.space, place.offset, base, exact=False)
-    place = schedule.location(name)
-    return Region(place.space, place.offset, tensor)
+        tensor, exact = schedule.base(name), False
+    place = schedule.location(tensor.name)
+    return _region(schedule, place.space, place.offset, tensor, exact)
+
+
+def logical_region_of(schedule: Schedule, name: str, space: str, origin: Expr) -> Region:
+    """The same in another space, whose address 0 lies at ``origin`` in this one."""
+    region = region_of(schedule, name)
+    return _region(schedule, space, region.start - origin, region.tensor, region.exact)
+
+
+def _region(schedule: Schedule, space: str, start: Expr, tensor: Tensor, exact: bool) -> Region:
+    symbols = schedule.graph.ranges
+    span = start.bounds(symbols)[0], (start + tensor.extent).bounds(symbols)[1]
+    return Region(space, start, tensor, span, exact=exact)
 
 
 def _constant_strides(tensor: Tensor) -> list[tuple[int, Expr]]:

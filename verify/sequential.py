@@ -16,7 +16,7 @@ from ..model.graph import Node
 from ..model.ops import OPS
 from ..model.schedule import Schedule
 from ..model.symbol import Expr
-from .region import Region, region_of
+from .region import Region, logical_region_of, region_of
 from .term import Bool, Int, Scope, conj, neg
 
 
@@ -83,6 +83,7 @@ class Sequential:
     exists: Callable[[int, int], bool]
     node_exists: Callable[[Node, int], bool]
     entries: dict[str, list[_Entry]] = field(default_factory=dict)
+    _regions: dict[str, Region] = field(default_factory=dict)
     _sets: dict[tuple[str, Time], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -117,12 +118,15 @@ class Sequential:
 
     def region(self, name: str) -> Region:
         """A tensor's bytes in its logical space."""
-        region = region_of(self.schedule, name)
-        space = logical_space(self.schedule, name)
-        if space.startswith("base:"):
-            origin = self.schedule.location(self.schedule.base(name).name).offset
-            return Region(space, region.start - origin, region.tensor, exact=region.exact)
-        return Region(space, region.start, region.tensor, exact=region.exact)
+        if name not in self._regions:
+            base = self.schedule.base(name).name
+            self._regions[name] = logical_region_of(
+                self.schedule,
+                name,
+                logical_space(self.schedule, name),
+                shift_to_logical(self.schedule, base),
+            )
+        return self._regions[name]
 
     def writers(self, space: str, before: Time) -> list[tuple[Event, Region]]:
         """Events that wrote in that space before a moment, latest first."""
@@ -147,9 +151,21 @@ class Sequential:
             if here is True:
                 return cases
             rest.append(neg(here))
-        start = None if space.startswith("base:") else INITIAL
-        cases.append(Due(conj(rest), start))
+        if space.startswith("base:"):
+            return [*cases, Due(conj(rest), None)]
+        for region in self._slots(space):  # what they hold at the start is no version of theirs
+            here = region.contains(address, scope)
+            cases.append(Due(conj([*rest, here]), None))
+            rest.append(neg(here))
+        cases.append(Due(conj(rest), INITIAL))
         return cases
+
+    def _slots(self, space: str) -> list[Region]:
+        """The banks, and the slot ids, that lie in a space: no byte of them has a version."""
+        graph = self.schedule.graph
+        names = [name for bank in graph.banks for name in (bank.name, bank.slot_ids) if name]
+        regions = (region_of(self.schedule, name) for name in dict.fromkeys(names))
+        return [region for region in regions if region.space == space]
 
     def used_set(self, ids: str, time: Time) -> str:
         """A name for ``used(ids)`` as of a moment: equal names are equal sets.
@@ -161,12 +177,9 @@ class Sequential:
         if key not in self._sets:
             space = logical_space(self.schedule, ids)
             region = self.region(ids)
-            symbols = self.schedule.graph.ranges
-            low, high = region.bounds(symbols)
             last = []
             for event, written in self.writers(space, time):
-                first, end = written.bounds(symbols)
-                if first < high and low < end:
+                if written.may_meet(region):
                     last.append(f"{event.kind}{event.index}.{event.iteration}")
                     if covers(written, region):
                         break

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from ..model.counterexample import Step
-from .footprint import Footprints, Read, Write
+from .footprint import Footprints, Read, Write, starts_with_content
 from .obligation import BYTE, Fault, Judge
 from .region import rearrange
 from .sequential import INITIAL, Event, logical_space, shift_to_logical
@@ -135,4 +135,6 @@ class Trial:
         return write.event, address - shift
 
     def _initial(self, place: Place) -> Version:
-        return (INITIAL, place[1]) if self.judge.initial(place[0]) else None
+        return (
+            (INITIAL, place[1]) if starts_with_content(self.footprints.schedule, place[0]) else None
+        )

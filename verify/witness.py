@@ -116,7 +116,8 @@ class _Witness:
         if self.root.relation == "overflow":
             return "the guard of the bank does not bound the used experts by its slots"
         if write is None:
-            carriers = [w for w in self.footprints.writes if w.event == self.fault.due]
+            due = self.fault.due
+            carriers = self.footprints.by_event.get(due, []) if due is not None else []
             if carriers:
                 return f"{self.text(carriers[0].part)} must end before {read} starts"
             return f"nothing writes the bytes before {read} starts"

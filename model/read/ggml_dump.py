@@ -21,7 +21,7 @@ from ..schedule import Schedule
 from .ggml_graph import graph_schedule
 from .ggml_rows import DumpError, GraphRow
 
-__all__ = ["DumpError", "read_dump"]
+__all__ = ["DumpError", "read_dump", "read_recorded"]
 
 
 def read_dump(source: str | os.PathLike[str] | Iterable[str | bytes]) -> list[Schedule]:
@@ -32,15 +32,24 @@ def read_dump(source: str | os.PathLike[str] | Iterable[str | bytes]) -> list[Sc
     ``about``; so is a result whose shape its op does not give (synthetic recordings have such):
     only its size in bytes is believed.  ``DumpError`` for everything that cannot be read.
     """
+    return [schedule for schedule, _ in read_recorded(source)]
+
+
+def read_recorded(
+    source: str | os.PathLike[str] | Iterable[str | bytes],
+) -> list[tuple[Schedule, tuple[str, ...]]]:
+    """The same, each with the causes of its tensors' devices (``"1.wgt0"``, ``"2.sup"``…), in
+    the order of ``graph.tensors``; none where they are not recorded."""
     name, lines = _open(source)
-    schedules = []
+    recorded = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
             row = _decode(line, name, number)
-            schedules.append(graph_schedule(row, source=name, line=number))
-    if not schedules:
+            schedule = graph_schedule(row, source=name, line=number)
+            recorded.append((schedule, tuple(row.result.cause)))
+    if not recorded:
         raise DumpError("no graph in it; one JSON object per line was due", "$", 1, 1, name)
-    return schedules
+    return recorded
 
 
 def _open(

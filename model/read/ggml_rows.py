@@ -71,10 +71,12 @@ class SplitRow(Struct):
 
 
 class ResultRow(Struct):
-    """The scheduler's answer; a negative backend means that it assigned none."""
+    """The scheduler's answer; a negative backend means that it assigned none.  ``cause``: why,
+    in the words of ggml's debug output, per tensor (empty: not recorded)."""
 
     backend: list[int]
     splits: list[SplitRow]
+    cause: list[str] = []
 
 
 class GraphRow(Struct):

@@ -211,6 +211,7 @@ IN_PROGRAM: list[tuple[Change, str, str]] = [
     (put("program", 4, "copy", to=1), "$.program[4].copy", '"n_copies" is 1'),
     (put("program", 7, "bind", to={"x": "w"}), "$.program[7].bind.x", 'no source of "y"'),
     (put("program", 7, "bind", to={"w": "ww"}), "$.program[7].bind.w", 'no tensor "ww"'),
+    (put("program", 7, "bind", to={"w": "h"}), "$.program[7]", 'it stands for "w", q8_0 [64, 32]'),
     (put("program", 6, "event", to="fetch"), "$.program[6].event", 'did you mean "fetched"?'),
     (put("program", 8, to={"do": "sync_event", "event": "e"}), "$.program[8].event",
      'no command records the event "e"'),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..footprint import bank_of_node
+from ..footprint import INDEX_SOURCES, bank_of_node
 from .case import Case, Test
 from .placement import capability, reads_bank, unsupported
 from .static import Broken, Site, StaticRule, Statics, readable
@@ -99,7 +99,7 @@ def bk005(s: Statics) -> Iterator[Broken]:
     graph = s.schedule.graph
     slot_ids = {b.slot_ids for b in graph.banks if b.slot_ids is not None}
     for position, node in enumerate(graph.nodes):
-        indexes = {"mul_mat_id": 2, "get_rows": 1, "add_id": 2}.get(node.op)
+        indexes = INDEX_SOURCES.get(node.op)
         if indexes is None or len(node.src) <= indexes:
             continue
         bank, chosen = graph.find_bank(node.src[0]), node.src[indexes]

@@ -60,7 +60,7 @@ class Case:
     def due_writes(self) -> list[Write]:
         """The writes of the due version's own event."""
         due = self.fault.due
-        return [w for w in self.footprints.writes if due is not None and w.event == due]
+        return self.footprints.by_event.get(due, []) if due is not None else []
 
     @property
     def due_before_root(self) -> bool:
@@ -84,6 +84,18 @@ class Case:
     @property
     def writes_due(self) -> bool:
         return self.write is not None and self.write.event == self.fault.due
+
+    @property
+    def races_with_due(self) -> bool:
+        """Whether the write and one that brings the due version may end in either order."""
+        write, due = self.write, self.fault.due
+        return write is not None and any(
+            self.footprints.carries(other, due)
+            and not self.before(other.part, write.part)
+            and not self.before(write.part, other.part)
+            for other in self.footprints.by_space.get(self.root_read.region.space, ())
+            if other.part != write.part
+        )
 
     @property
     def overwrote_due(self) -> bool:
@@ -115,6 +127,19 @@ class Case:
         return self.written_base is not None and self.written_base != self.read_base
 
     @property
+    def brings_other(self) -> bool:
+        """Whether the write is a copy of another tensor than the reader means: two that are
+        staged in one place."""
+        write, original = self.write, self.footprints.original
+        if write is None or write.source is None:
+            return False
+        name = write.source.region.tensor.name
+        if original(name) == original(self.fault.read.due.name):
+            return False
+        lasting = self.schedule.location(name).usage in (Usage.WEIGHTS, Usage.ANY)
+        return lasting or not self.footprints.carries(write, self.fault.due)
+
+    @property
     def computed_source(self) -> bool:
         """Whether the root reads a compute tensor that is no user input."""
         base = self.schedule.base(self.root_read.region.tensor.name)
@@ -133,13 +158,10 @@ class Case:
         """Whether some command writes the root's bytes after its read could have started and
         before the reader is done."""
         root, reader = self.root_read, self.fault.read
-        symbols = self.schedule.graph.ranges
-        low, high = root.region.bounds(symbols)
         for write in self.footprints.by_space.get(root.region.space, ()):
-            first, end = write.region.bounds(symbols)
             after = not self.before(write.part, root.part)
             used = not self.before(reader.part, write.part)
-            if first < high and low < end and after and used and write.part != root.part:
+            if write.region.may_meet(root.region) and after and used and write.part != root.part:
                 return True
         return False
 
@@ -151,9 +173,12 @@ class Case:
 
     @property
     def other_fill(self) -> bool:
-        """Whether the write is the upload of a fill other than the one that serves the reader."""
+        """Whether the write is an upload of the reader's group by a fill that does not serve it."""
         bank, write = self.fault.read.bank, self.write
         if bank is None or write is None or write.event is None or write.event.kind != "state":
+            return False
+        filled = self.schedule.graph.find_bank(write.event.name)
+        if filled is None or filled.group != bank.bank.group:
             return False
         return (write.event.index, write.event.iteration) != bank.fill
 

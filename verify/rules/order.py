@@ -9,8 +9,10 @@ from .case import Case, Test
 from .static import Broken, StaticRule, Statics
 
 
-# ∀ read r, write w of one byte:  r → w  ∨  w → r
+# ∀ read r, write w of one byte:  r → w  ∨  w → r;  two writes before r:  w → w′  ∨  w′ → w
 def or001(case: Case) -> bool:
+    if case.relation == "stale":
+        return case.races_with_due
     return case.relation in ("unordered", "destroyed") and case.write is not None
 
 
@@ -20,7 +22,7 @@ def or002(case: Case) -> bool:
         return not or004(case)
     if case.relation == "none":
         return not or003(case)
-    return case.relation in ("outdated", "skipped")
+    return case.relation in ("outdated", "skipped", "unserved")
 
 
 # some write is before r

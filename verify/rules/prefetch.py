@@ -28,10 +28,9 @@ def pf003(case: Case) -> bool:
 
 # ∀ prefetch p with consumer c:  no other user of the bytes of dst(p) between issue(p) and c
 def pf004(case: Case) -> bool:
-    if not case.foreign_write:
-        return False
-    writer_prefetches = isinstance(case.writer, Prefetch)
-    return writer_prefetches or case.carried_by_prefetch
+    if isinstance(case.writer, Prefetch):
+        return case.foreign_write or case.brings_other
+    return case.foreign_write and case.carried_by_prefetch
 
 
 # ∀ prefetch p with consumer c:  p → c
@@ -40,6 +39,7 @@ def pf005(case: Case) -> bool:
         isinstance(case.writer, Prefetch)
         and case.relation == "unordered"
         and not case.foreign_write
+        and not case.brings_other
     )
 
 

@@ -1,0 +1,234 @@
+"""``splitproof plan``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..files import writable
+from ..model.document import DocumentError, dumps, load, loads
+from ..model.plan.compare import compare_dump
+from ..model.plan.error import PlanError
+from ..model.plan.lower import lower
+from ..model.plan.options import SPLIT_INPUTS, PlanOptions
+from ..model.plan.planner import Planned, plan_regimes, unplanned
+from ..model.plan.why import Why, why
+from ..model.read.ggml_dump import read_dump
+from ..model.schedule import Schedule
+from ..options import format_option
+from ..output import CliError, emit, emit_json, error_line, read_input, write_file
+from ..planned import comparison_data, comparison_items, plan_data, plan_items
+from ..text import render
+
+DUMPS = (".jsonl", ".jsonl.gz")
+
+
+def _pairs(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """``LEFT=RIGHT`` → ``(left, right)``, split at the last ``=``: names may hold one."""
+    found = []
+    for value in values:
+        left, _, right = value.rpartition("=")
+        if not (left.strip() and right.strip()):
+            raise click.BadParameter(f"{value!r}: {param.metavar} was due", ctx, param)
+        found.append((left.strip(), right.strip()))
+    return tuple(found)
+
+
+def _numbers(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, int], ...]:
+    found = []
+    for (symbol, number), value in zip(_pairs(ctx, param, values), values, strict=True):
+        if not number.isdecimal():
+            raise click.BadParameter(f"{value!r}: n_tokens=64 was due", ctx, param)
+        found.append((symbol, int(number)))
+    return tuple(found)
+
+
+@click.command("plan")
+@click.argument("file", metavar="FILE")
+@click.option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    help="The document; several plans get .0, .1, … before its suffix.  - is standard output.",
+)
+@click.option(
+    "--stop",
+    type=click.Choice(("splits", "program")),
+    default="program",
+    show_default=True,
+    help="The level that OUT has.",
+)
+@click.option(
+    "--at",
+    metavar="SYMBOL=VALUE",
+    callback=_numbers,
+    multiple=True,
+    help="Plan for one value of a symbol.  Repeatable.",
+)
+@click.option("--why", "explain", is_flag=True, help="Say why, for each node and each split.")
+@click.option(
+    "--compare", is_flag=True, help="Hold the plan of each graph of a dump against the recorded."
+)
+@click.option("--anew", is_flag=True, help="Forget the splits that FILE has.")
+@click.option("--graph", type=click.IntRange(0), metavar="N", help="Only this graph of a dump.")
+@click.option(
+    "-ot",
+    "--override-tensor",
+    "overrides",
+    metavar="PATTERN=MEMORY",
+    callback=_pairs,
+    multiple=True,
+    help="Weights in whose names the regular expression is found lie in that memory.  "
+    "Repeatable; the first that is found counts.",
+)
+@click.option(
+    "--n-cpu-moe",
+    "cpu_moe",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="The experts of the first N layers lie in the memory of the CPU.",
+)
+@click.option("--op-offload/--no-op-offload", default=None, help="In place of FILE's choice.")
+@click.option(
+    "--offload-min-tokens",
+    type=click.IntRange(0),
+    metavar="N",
+    help="The batch from which devices take ops with weights in host memory.",
+)
+@click.option("--n-copies", type=click.IntRange(1), metavar="N", help="Copies of each input.")
+@click.option(
+    "--pin",
+    "pins",
+    metavar="TENSOR=DEVICE",
+    callback=_pairs,
+    multiple=True,
+    help="A node's device.  Repeatable.",
+)
+@click.option(
+    "--split-inputs",
+    type=click.IntRange(1),
+    default=SPLIT_INPUTS,
+    show_default=True,
+    help="Places of a split's input list.",
+)
+@format_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    file: str,
+    output: str | None,
+    stop: str,
+    explain: bool,
+    compare: bool,
+    anew: bool,
+    graph: int | None,
+    form: str,
+    **options: Any,
+) -> None:
+    """Decide devices and splits as ggml's scheduler does.
+
+    FILE is a document, or a recorded dump (.jsonl, .jsonl.gz), whose recorded splits are
+    forgotten.  Where a decision hangs on a symbol there is one plan for each part of its range.
+    Exit code 1: with --compare, a plan differs from the recorded one.
+    """
+    choices = PlanOptions(**options)
+    if compare:
+        if output is not None or explain or choices != PlanOptions():
+            raise click.UsageError("--compare stands alone: the recorded options decide")
+        ctx.exit(_compare(file, form))
+    if output is None and not explain:
+        raise click.UsageError("say what to do with the plan: -o OUT, --why, or --compare")
+    if output is not None and output != "-":
+        writable(output)
+    planned = [p for s in _schedules(file, graph, anew) for p in _plan(file, s, choices)]
+    for finding in planned[0].findings:
+        error_line(f"{finding.rule}: {finding.message}")
+    if output is not None:
+        _write(output, [_raised(file, p.schedule, stop) for p in planned])
+    if explain:
+        _explain([(p, why(p, choices)) for p in planned], form)
+    elif output != "-":
+        emit(render([item for p in planned for item in plan_items(p)], sys.stdout))
+
+
+def _compare(file: str, form: str) -> int:
+    try:
+        source = file if file != "-" else read_input("-").splitlines()
+        found = compare_dump(source)
+    except DocumentError as error:
+        raise CliError(str(error)) from None
+    if form == "json":
+        emit_json(comparison_data(found))
+    else:
+        emit(render(list(comparison_items(found)), sys.stdout))
+    return 0 if found.agrees else 1
+
+
+def _schedules(file: str, graph: int | None, anew: bool) -> list[Schedule]:
+    try:
+        if not file.endswith(DUMPS):
+            if graph is not None:
+                raise click.UsageError(f"--graph is for dumps ({', '.join(DUMPS)})")
+            schedule = loads(read_input(file)) if file == "-" else load(file)
+            return [unplanned(schedule) if anew else schedule]
+        found = [unplanned(s) for s in read_dump(file)]
+    except DocumentError as error:
+        raise CliError(str(error)) from None
+    if graph is None:
+        return found
+    if graph >= len(found):
+        raise CliError(f"{file}: there is no graph {graph}; the last one is {len(found) - 1}")
+    return [found[graph]]
+
+
+def _plan(file: str, schedule: Schedule, options: PlanOptions) -> tuple[Planned, ...]:
+    if schedule.splits is not None:
+        raise CliError(
+            f"{file}: has splits already (it is at the {schedule.level} level); --anew forgets them"
+        )
+    try:
+        return plan_regimes(schedule, options)
+    except PlanError as error:
+        raise CliError(f"{file}: {error}") from None
+
+
+def _raised(file: str, schedule: Schedule, stop: str) -> Schedule:
+    if stop == "splits":
+        return schedule
+    try:
+        return lower(schedule)
+    except ValueError as error:
+        raise CliError(f"{file}: {error}") from None
+
+
+def _write(output: str, schedules: list[Schedule]) -> None:
+    if output == "-" and len(schedules) > 1:
+        raise CliError(
+            f"there are {len(schedules)} plans: name OUT, or choose one by --graph or --at"
+        )
+    path = Path(output)
+    for number, schedule in enumerate(schedules):
+        name = output
+        if len(schedules) > 1:
+            name = str(path.with_name(f"{path.stem}.{number}{path.suffix}"))
+        write_file(name, dumps(schedule))
+        if output != "-":
+            error_line(f"wrote {name}")
+
+
+def _explain(plans: list[tuple[Planned, Why]], form: str) -> None:
+    if form == "json":
+        data = [plan_data(planned, reasons) for planned, reasons in plans]
+        emit_json(data if len(data) > 1 else data[0])
+        return
+    items = [item for planned, reasons in plans for item in plan_items(planned, reasons)]
+    emit(render(items, sys.stdout))

@@ -1,0 +1,138 @@
+"""``splitproof plan`` on the example and on a small dump."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from splitproof.main import invoke
+from splitproof.model.document import dumps, example, load, loads
+from splitproof.model.plan.planner import unplanned
+
+#: One graph: an input, a weight that the device holds, a product; all of it on the device.
+ROW = {
+    "tensors": [
+        {"name": "x", "op": "NONE", "type": "f32", "ne": [4, 2], "nbytes": 32, "flags": 1,
+         "src": []},
+        {"name": "w", "op": "NONE", "type": "f32", "ne": [4, 4], "nbytes": 64, "flags": 0,
+         "src": [], "buf": 0, "usage": "w"},
+        {"name": "y", "op": "MUL_MAT", "type": "f32", "ne": [4, 2], "nbytes": 32, "flags": 18,
+         "src": [1, 0]},
+    ],
+    "nodes": [2],
+    "leafs": [0, 1],
+    "backends": [
+        {"name": "G0", "buft": 0, "supports": "111", "offload": "001"},
+        {"name": "CPU", "buft": 1, "supports": "111", "offload": "000"},
+    ],
+    "bufts": [
+        {"name": "G0", "host": 0, "supported_by": "10"},
+        {"name": "CPU", "host": 1, "supported_by": "01"},
+    ],
+    "result": {
+        "backend": [1, 0, 0], "cause": ["1.inp", "1.dst", "1.wgt0"],
+        "splits": [{"backend": 0, "start": 0, "end": 1, "inputs": [0]}],
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    path = tmp_path / "two.jsonl.gz"
+    path.write_bytes(gzip.compress((json.dumps(ROW) + "\n").encode() * 2))
+    return path
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    path = tmp_path / "graph.json"
+    path.write_text(dumps(unplanned(loads(example()))))
+    return path
+
+
+def test_a_graph_becomes_a_program_that_check_proves(graph: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert invoke(["plan", str(graph), "-o", str(out)]) == 0
+    assert load(out).level == "program"
+    assert invoke(["check", "-q", str(out)]) == 0
+
+
+def test_stop_at_splits(graph: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert invoke(["plan", str(graph), "-o", str(out), "--stop", "splits"]) == 0
+    assert load(out).level == "split"
+
+
+def test_what_has_splits_is_planned_anew_only_if_told(
+    graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+    invoke(["plan", str(graph), "-o", str(out)])
+    again = tmp_path / "again.json"
+    assert invoke(["plan", str(out), "-o", str(again)]) == 2
+    assert "--anew forgets them" in capsys.readouterr().err
+    assert invoke(["plan", str(out), "-o", str(again), "--anew"]) == 0
+    assert load(again) == load(out)
+
+
+def test_a_dump_agrees(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["plan", str(dump), "--compare"]) == 0
+    out = capsys.readouterr().out
+    assert "AGREES" in out and "of 2 graphs" in out and "6 of 6 tensors" in out
+
+
+def test_a_dump_that_differs_is_exit_1_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = {**ROW, "result": {**ROW["result"], "backend": [1, 0, 1]}}
+    path = tmp_path / "wrong.jsonl"
+    path.write_text(json.dumps(wrong))
+    assert invoke(["plan", str(path), "--compare"]) == 1
+    assert "'y' is recorded on CPU, and planned on G0" in capsys.readouterr().out
+    assert invoke(["plan", str(path), "--compare", "--format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["agrees"], found["assignment"], found["inputs"]) == (False, 0, 1)
+
+
+def test_several_graphs_are_numbered(dump: Path, tmp_path: Path) -> None:
+    assert invoke(["plan", str(dump), "-o", str(tmp_path / "p.json")]) == 0
+    assert sorted(p.name for p in tmp_path.glob("p*")) == ["p.0.json", "p.1.json"]
+    assert invoke(["plan", str(dump), "-o", str(tmp_path / "one.json"), "--graph", "1"]) == 0
+    assert (tmp_path / "one.json").exists()
+
+
+def test_reasons_in_words_and_as_json(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["plan", str(dump), "--why", "--graph", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "1 split, 32 B cross per pass" in out
+    assert "w lies there" in out
+    assert invoke(["plan", str(dump), "--why", "--graph", "0", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["bytes"] == 32
+    assert found["nodes"][0]["recorded"] == "1.wgt0"
+    assert found["splits"][0]["crossing"][0]["tensor"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say what to do with the plan"),
+        (["--compare", "--why"], "--compare stands alone"),
+        (["--why", "--pin", "shared"], "TENSOR=DEVICE was due"),
+        (["--why", "--at", "n_tokens=x"], "n_tokens=64 was due"),
+        (["--why", "-ot", "w=nowhere"], "there is no memory"),
+        (["--why", "--graph", "0"], "--graph is for dumps"),
+    ],
+)
+def test_mistakes_are_exit_2(
+    graph: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["plan", str(graph), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_what_has_no_effect_is_said(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["plan", str(graph), "--why", "-ot", "nothing=host"]) == 0
+    assert "PL006: override nothing=host moves nothing" in capsys.readouterr().err
