@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .model.certificate import Certificate, certify
@@ -18,6 +19,7 @@ from .suppress import suppress
 if TYPE_CHECKING:
     from .exec.replay import Replay
     from .exec.runtime import RunResult
+    from .verify.check import Options
 
 #: A schedule, or what one can be read from: a path, a parsed document, or its bytes.
 Source = Schedule | str | PathLike[str] | bytes | Mapping[str, Any]
@@ -45,6 +47,8 @@ def check(
     time_limit: float | None = None,
     effort: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    recheck: bool = False,
+    smt2: str | PathLike[str] | None = None,
 ) -> Report:
     """Prove the schedule right, or find out how it goes wrong.
 
@@ -54,21 +58,43 @@ def check(
     makes the verdict ``unknown``.  ``progress`` is called with (done, total).  A split-level
     document is lowered first.
 
+    ``recheck``: let cvc5 decide every question again, into the report's ledger
+    (``ImportError`` without cvc5).  ``smt2``: a folder that the questions are written to, as
+    SMT-LIB 2.
+
     A check of a part (``only``, ``symbols``) has a report without a digest, from which no
     certificate for a run can be made.
     """
-    from .verify.check import Options
+    from .verify.check import DEFAULT_EFFORT, Options
     from .verify.check import check as check_program
 
     options = Options(
-        seconds=time_limit, only=tuple(only), symbols=dict(symbols or {}), progress=progress
-    )
-    if effort is not None:
-        options.effort = effort
-    report = check_program(lower(as_schedule(source)), options)
+        effort=effort or DEFAULT_EFFORT, seconds=time_limit, only=tuple(only),
+        symbols=dict(symbols or {}), progress=progress,
+    )  # fmt: skip
+    program = lower(as_schedule(source))
+    if recheck or smt2 is not None:
+        report = _checked_twice(program, options, recheck, smt2)
+    else:
+        report = check_program(program, options)
     if only or symbols:
         report = replace(report, digest="")
     return suppress(report, ignore or {})
+
+
+def _checked_twice(
+    program: Schedule, options: Options, again: bool, smt2: str | PathLike[str] | None
+) -> Report:
+    from .verify.recheck import Second, gather, recheck
+
+    second = Second() if again else None  # fails before the work
+    questions = gather(program, options)
+    if smt2 is not None:
+        folder = Path(smt2)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in questions.scripts():
+            (folder / f"{name}.smt2").write_text(text, encoding="utf-8")
+    return recheck(questions, second) if second is not None else questions.report
 
 
 def run(

@@ -17,6 +17,8 @@ KEYS: dict[str, tuple[type | tuple[type, ...], tuple[str, ...]]] = {
     "format": (str, ("check", "run", "replay", "explain")),
     "quiet": (bool, ("check", "run")),
     "time-limit": ((int, float), ("check", "run")),
+    "effort": (str, ("check",)),
+    "recheck": (bool, ("check",)),
     "strict-cost": (bool, ("check",)),
     "baseline": (str, ("check",)),
     "symbol": (dict, ("check",)),

@@ -16,7 +16,7 @@ from ..model.document import digest
 from ..model.graph import Graph, Node
 from ..model.report import Finding, Gap, Kind, Report, Verdict
 from ..model.schedule import Schedule
-from .encode import DEFAULT_EFFORT, Solver
+from .encode import DEFAULT_EFFORT, Observer, Solver
 from .footprint import Footprints
 from .obligation import Fault, Judge, Undecided
 from .order import Order, build_order
@@ -26,6 +26,7 @@ from .rules import RULES, Broken, Statics, broken_statics, classify
 from .rules.case import Case
 from .rules.cost import co001, crossing
 from .sequential import Sequential
+from .term import PlainScope, Scope
 from .witness import counterexample
 
 Progress = Callable[[int, int], None]
@@ -45,7 +46,8 @@ class Options:
 
     ``only``: the rules to look at; ``symbols``: narrower ranges.  Either makes a report of a
     part, without a digest.  ``ignore``: rules whose findings do not count, with a reason each:
-    they stay in the report, and it stays ``violated``.
+    they stay in the report, and it stays ``violated``.  ``fold``: answer by plain arithmetic
+    what it can answer; ``observer``: told of what went to Z3.
     """
 
     effort: int = DEFAULT_EFFORT
@@ -54,6 +56,8 @@ class Options:
     ignore: Mapping[str, str] = field(default_factory=dict)
     symbols: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     progress: Progress | None = None
+    fold: bool = True
+    observer: Observer | None = None
 
 
 def check(schedule: Schedule, options: Options | None = None) -> Report:
@@ -106,7 +110,8 @@ def _with(graph: Graph, **changes: object) -> Graph:
 class _Check:
     def __init__(self, schedule: Schedule, options: Options, started: float) -> None:
         self.schedule, self.options, self.started = schedule, options, started
-        self.solver = Solver(options.effort)
+        scope = Scope if options.fold else PlainScope
+        self.solver = Solver(options.effort, scope=scope, observer=options.observer)
         self.findings: dict[tuple[object, ...], Finding] = {}
         self.gaps: dict[tuple[str, str], Gap] = {}
         self.obligations = 0
