@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from .model.certificate import Certificate, certify
 from .model.document import from_dict, load
 from .model.plan.lower import lower
-from .model.read.ggml_dump import read_dump
 from .model.report import Finding, Kind, Report, Rule
 from .model.schedule import Schedule
 from .suppress import suppress
@@ -202,4 +201,6 @@ def explain(code: str) -> Rule:
 
 def import_dump(source: str | PathLike[str] | Sequence[str]) -> list[Schedule]:
     """The graphs of a recorded ggml dump (JSON lines, also ``.gz``) with the recorded splits."""
+    from .model.read.ggml_dump import read_dump
+
     return list(read_dump(source))

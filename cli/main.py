@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,6 +89,8 @@ def invoke(arguments: Sequence[str]) -> int:
         error_line("interrupted")
         return 130
     except Exception as error:
+        import traceback
+
         traceback.print_exc()
         error_line(f"this is a fault of splitproof, not of the input: {type(error).__name__}")
         return 4

@@ -6,7 +6,6 @@ file.  Keys are the long options without dashes in front: ``time-limit = 20``.
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +59,8 @@ def _nearest(directory: Path) -> Path | None:
 
 
 def _table(path: Path) -> dict[str, Any]:
+    import tomllib
+
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

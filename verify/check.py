@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
 
 from ..model.command import Callback
 from ..model.document import digest
 from ..model.graph import Graph, Node
 from ..model.report import Finding, Gap, Kind, Report, Verdict
 from ..model.schedule import Schedule
-from .encode import DEFAULT_EFFORT, Observer, Solver
+from ..model.version import VERSION
+from .encode import DEFAULT_EFFORT, Observer, Solver, z3_version
 from .footprint import Footprints
 from .obligation import Fault, Judge, Undecided
 from .order import Order, build_order
@@ -315,10 +315,4 @@ def at(schedule: Schedule, regime: Regime) -> Schedule:
 
 
 def _versions() -> tuple[tuple[str, str], ...]:
-    found = []
-    for name in ("splitproof", "z3-solver"):
-        try:
-            found.append((name, version(name)))
-        except PackageNotFoundError:
-            found.append((name, "unknown"))
-    return tuple(found)
+    return (("splitproof", VERSION), ("z3", z3_version()))
