@@ -64,8 +64,9 @@ def check(
     A check of a part (``only``, ``symbols``) has a report without a digest, from which no
     certificate for a run can be made.
     """
-    from .verify.check import DEFAULT_EFFORT, Options
+    from .verify.check import Options
     from .verify.check import check as check_program
+    from .verify.encode import DEFAULT_EFFORT
 
     options = Options(
         effort=effort or DEFAULT_EFFORT, seconds=time_limit, only=tuple(only),

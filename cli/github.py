@@ -16,7 +16,7 @@ _DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _PROPERTY = _DATA | {":": "%3A", ",": "%2C"}
 
 
-def annotations(
+def workflow_commands(
     checked: Checked, rules: Mapping[str, Rule], *, strict_cost: bool = False
 ) -> Iterator[str]:
     """A line for each finding and gap of a file, or for the error that kept it from a check."""

@@ -13,7 +13,7 @@ from .output import CliError, reason
 
 #: Key → (type that is due, commands that take it).  ``ignore`` is a table of code = reason.
 KEYS: dict[str, tuple[type | tuple[type, ...], tuple[str, ...]]] = {
-    "format": (str, ("check", "run", "replay", "explain")),
+    "format": (str, ("check", "run", "replay", "explain", "audit")),
     "quiet": (bool, ("check", "run")),
     "time-limit": ((int, float), ("check", "run")),
     "effort": (str, ("check",)),

@@ -16,7 +16,6 @@ import pytest
 from cli_case import GOOD, one_line
 from splitproof import output
 
-
 #: The most that a·b·c·d can be where a + b + c + d ≤ 30003: to see that, Z3 takes long.
 MOST = 7501**3 * 7500
 

@@ -1,6 +1,6 @@
 """``splitproof check``."""
 
-from __future__ import annotations
+from __future__ import workflow_commands
 
 import json
 import sys
@@ -204,9 +204,9 @@ def _entry(file: Checked) -> dict[str, Any]:
 
 
 def _annotate(file: Checked, rules: dict[str, Rule], strict_cost: bool) -> None:
-    from ..github import annotations
+    from ..github import workflow_commands
 
-    emit("\n".join(annotations(file, rules, strict_cost=strict_cost)))
+    emit("\n".join(workflow_commands(file, rules, strict_cost=strict_cost)))
 
 
 def _print(
