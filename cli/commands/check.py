@@ -1,6 +1,6 @@
 """``splitproof check``."""
 
-from __future__ import workflow_commands
+from __future__ import annotations
 
 import json
 import sys
