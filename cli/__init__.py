@@ -14,7 +14,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from .model.version import VERSION
+
+__version__ = VERSION
 
 #: Public name → module that has it.
 _HOME = {

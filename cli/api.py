@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .model.certificate import Certificate, certify
@@ -12,7 +13,6 @@ from .model.document import from_dict, load
 from .model.minimal import Contracts, Minimal
 from .model.plan.lower import lower
 from .model.plan.planner import plan
-from .model.read.ggml_dump import read_dump
 from .model.report import Finding, Kind, Report, Rule
 from .model.schedule import Schedule
 from .suppress import suppress
@@ -57,6 +57,8 @@ def check(
     time_limit: float | None = None,
     effort: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    recheck: bool = False,
+    smt2: str | PathLike[str] | None = None,
 ) -> Report:
     """Prove the schedule right, or find out how it goes wrong.
 
@@ -66,18 +68,26 @@ def check(
     makes the verdict ``unknown``.  ``progress`` is called with (done, total).  A document of a
     lower level is planned and lowered first.
 
+    ``recheck``: let cvc5 decide every question again, into the report's ledger
+    (``ImportError`` without cvc5).  ``smt2``: a folder that the questions are written to, as
+    SMT-LIB 2.
+
     A check of a part (``only``, ``symbols``) has a report without a digest, from which no
     certificate for a run can be made.
     """
     from .verify.check import Options
     from .verify.check import check as check_program
+    from .verify.encode import DEFAULT_EFFORT
 
     options = Options(
-        seconds=time_limit, only=tuple(only), symbols=dict(symbols or {}), progress=progress
-    )
-    if effort is not None:
-        options.effort = effort
-    report = check_program(as_program(source), options)
+        effort=effort or DEFAULT_EFFORT, seconds=time_limit, only=tuple(only),
+        symbols=dict(symbols or {}), progress=progress,
+    )  # fmt: skip
+    program = as_program(source)
+    if recheck or smt2 is not None:
+        report = _checked_twice(program, options, recheck, smt2)
+    else:
+        report = check_program(program, options)
     if only or symbols:
         report = replace(report, digest="")
     return suppress(report, ignore or {})
@@ -110,6 +120,21 @@ def _options(time_limit: float | None, effort: int | None) -> Options:
     if effort is not None:
         options.effort = effort
     return options
+
+
+def _checked_twice(
+    program: Schedule, options: Options, again: bool, smt2: str | PathLike[str] | None
+) -> Report:
+    from .verify.recheck import Second, gather, recheck
+
+    second = Second() if again else None  # fails before the work
+    questions = gather(program, options)
+    if smt2 is not None:
+        folder = Path(smt2)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in questions.scripts():
+            (folder / f"{name}.smt2").write_text(text, encoding="utf-8")
+    return recheck(questions, second) if second is not None else questions.report
 
 
 def run(
@@ -220,4 +245,6 @@ def explain(code: str) -> Rule:
 
 def import_dump(source: str | PathLike[str] | Sequence[str]) -> list[Schedule]:
     """The graphs of a recorded ggml dump (JSON lines, also ``.gz``) with the recorded splits."""
+    from .model.read.ggml_dump import read_dump
+
     return list(read_dump(source))

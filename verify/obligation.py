@@ -103,7 +103,7 @@ class Judge:
         self.banks = Banks(schedule, footprints)
         self.unknown_places = UnknownPlaces(schedule, sequential, footprints)
         self.obligations = 0
-        scope = Scope(symbols, {})
+        scope = solver.scope(symbols, {})
         self.regime = scope.condition(regime)
         facts = (
             self.regime[1:]
@@ -141,11 +141,11 @@ class Judge:
     def _scope(self, region: Region) -> Scope:
         _, high = region.extent.bounds(self.symbols)
         inside = {("le", variable(BYTE) + 1 - size(region.extent))}
-        return Scope(self.symbols, {BYTE: (0, max(high - 1, 0))}, self.facts | inside)
+        return self.solver.scope(self.symbols, {BYTE: (0, max(high - 1, 0))}, self.facts | inside)
 
     def _domain(self, read: Read, byte: Int, address: Int, scope: Scope) -> list[Bool]:
         # The extent is a fact of the scope (it folds), so it is stated here without it.
-        bare = Scope(scope.symbols, scope.variables, self.facts)
+        bare = self.solver.scope(scope.symbols, scope.variables, self.facts)
         parts = [read.region.contains(address, bare)]
         if read.experts is not None:
             parts.append(_selects(read.experts, quotient(byte, read.experts.stride), bare))
