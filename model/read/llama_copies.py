@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .llama_rows import NAME_WIDTH, Operand
+from .llama_rows import Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,73 +29,117 @@ class Choice:
     certain: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A source that is shown as a copy: of a node with that op, in that slot."""
+
+    operand: Operand
+    op: str
+    slot: int
+
+
+#: What llama.cpp calls tensors of one purpose, and the operands that have this purpose.
+_PURPOSES = {
+    "inp_pos": (("rope", 1),),
+    "_idxs": (("set_rows", 1),),
+    "_mask": (("flash_attn", 3), ("soft_max", 1), ("add", 1)),
+    "out_ids": (("get_rows", 1),),
+    "cache_": (("flash_attn", 1), ("flash_attn", 2), ("mul_mat", 0), ("mul_mat", 1), ("cont", 0)),
+}
+
+
 def matches(shown: Operand, device: str, copied: Copied) -> bool:
     """Whether a source that is shown can be the device's copy of that tensor."""
     name = f"{device}#{copied.listed.name}#"
     if copied.listed.size != shown.size:
         return False
-    if len(name) >= NAME_WIDTH:
-        return shown.name == name[:NAME_WIDTH]
+    if shown.cut and len(name) >= len(shown.name):
+        return name.startswith(shown.name)
     return shown.name.startswith(name) and shown.name[len(name) :].isdigit()
 
 
 def explain(
-    shown: Sequence[Operand], device: str, earlier: Sequence[Copied], inputs: Sequence[Copied]
+    shown: Sequence[Shown], device: str, earlier: Sequence[Copied], inputs: Sequence[Copied]
 ) -> list[Choice]:
     """For each copy that a split's nodes read, in order, what it is a copy of.
 
-    ``earlier``: copied by earlier splits of the device; ``inputs``: listed by this one.  If no
-    reading of the list introduces every input in its turn (lines are missing), each copy is
-    taken by its name alone.
+    ``earlier``: copied by earlier splits of the device; ``inputs``: listed by this one.  Of
+    several readings of the list that introduce every input in its turn, one is taken in which
+    the fewest operands have a name of another purpose.  If there is none (lines are missing),
+    each copy is taken by its name alone.
     """
-    after = _completions(shown, device, earlier, inputs)
-    if 0 not in after[0]:
+    rest = _completions(shown, device, earlier, inputs)
+    if 0 not in rest[0]:
         return [_alone(s, device, [*inputs, *reversed(earlier)]) for s in shown]
     reached, chosen, result = {0}, 0, []
     for i, source in enumerate(shown):
-        options: set[str] = set()
-        following: set[int] = set()
-        for count in reached:
-            for tensor, then in _steps(source, count, device, earlier, inputs):
-                if then in after[i + 1]:
-                    options.add(tensor)
-                    following.add(then)
-        # An input that is due comes first: it must be read by somebody.
-        steps = _steps(source, chosen, device, earlier, inputs)
-        tensor, chosen = next(step for step in steps if step[1] in after[i + 1])
-        result.append(Choice(tensor, len(options) == 1))
-        reached = following
+        after = rest[i + 1]
+        possible = [
+            step
+            for count in reached
+            for step in _steps(source, count, device, earlier, inputs)
+            if step.then in after
+        ]
+        steps = [
+            step
+            for step in _steps(source, chosen, device, earlier, inputs)
+            if step.then in after
+        ]
+        best = min(steps, key=lambda step: step.cost + after[step.then])
+        result.append(Choice(best.tensor, len({step.tensor for step in possible}) == 1))
+        reached, chosen = {step.then for step in possible}, best.then
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One reading of a source; ``then``: the number of inputs that have been read after it."""
+
+    tensor: str
+    then: int
+    cost: int
+
+
 def _completions(
-    shown: Sequence[Operand], device: str, earlier: Sequence[Copied], inputs: Sequence[Copied]
-) -> list[set[int]]:
-    """Before each source: numbers of inputs read so far from which all can still be read."""
-    after = [{len(inputs)}]
+    shown: Sequence[Shown], device: str, earlier: Sequence[Copied], inputs: Sequence[Copied]
+) -> list[dict[int, int]]:
+    """Before each source: from which numbers of inputs the rest can be read, and the cost."""
+    rest = [{len(inputs): 0}]
     for source in reversed(shown):
-        before = {
-            count
-            for count in range(len(inputs) + 1)
-            for _, then in _steps(source, count, device, earlier, inputs)
-            if then in after[-1]
-        }
-        after.append(before)
-    return after[::-1]
+        before: dict[int, int] = {}
+        for count in range(len(inputs) + 1):
+            steps = _steps(source, count, device, earlier, inputs)
+            costs = [s.cost + rest[-1][s.then] for s in steps if s.then in rest[-1]]
+            if costs:
+                before[count] = min(costs)
+        rest.append(before)
+    return rest[::-1]
 
 
 def _steps(
-    source: Operand, count: int, device: str, earlier: Sequence[Copied], inputs: Sequence[Copied]
-) -> list[tuple[str, int]]:
-    """``(tensor, inputs read then)`` of what the source may be after ``count`` inputs."""
-    steps = []
-    if count < len(inputs) and matches(source, device, inputs[count]):
-        steps.append((inputs[count].tensor, count + 1))
-    known = [*reversed(inputs[:count]), *reversed(earlier)]
-    steps += [(c.tensor, count) for c in known if matches(source, device, c)]
-    return steps
+    source: Shown, count: int, device: str, earlier: Sequence[Copied], inputs: Sequence[Copied]
+) -> list[_Step]:
+    """What the source may be after ``count`` inputs: the next one, or one that is copied."""
+    known = [(c, count) for c in [*reversed(inputs[:count]), *reversed(earlier)]]
+    if count < len(inputs):
+        known.insert(0, (inputs[count], count + 1))
+    return [
+        _Step(c.tensor, then, _cost(source, c.listed.name))
+        for c, then in known
+        if matches(source.operand, device, c)
+    ]
 
 
-def _alone(source: Operand, device: str, known: Sequence[Copied]) -> Choice:
-    found = list(dict.fromkeys(c.tensor for c in known if matches(source, device, c)))
-    return Choice(found[0] if found else None, len(found) == 1)
+def _cost(source: Shown, name: str) -> int:
+    """1 if the name is that of a tensor for other operands than this one."""
+    for word, operands in _PURPOSES.items():
+        if word in name:
+            return int((source.op.lower(), source.slot) not in operands)
+    return 0
+
+
+def _alone(source: Shown, device: str, known: Sequence[Copied]) -> Choice:
+    found = [c for c in known if matches(source.operand, device, c)]
+    found.sort(key=lambda c: _cost(source, c.listed.name))
+    tensors = list(dict.fromkeys(c.tensor for c in found))
+    return Choice(tensors[0] if tensors else None, len(tensors) == 1)

@@ -15,7 +15,7 @@ from ..ops import OPS
 from ..schedule import Schedule, Split
 from ..symbol import Expr
 from ..tensor import Tensor
-from .llama_copies import Copied, explain
+from .llama_copies import Copied, Shown, explain
 from .llama_names import Known, Names
 from .llama_rows import DEVICE_WIDTH, GraphRows, NodeRow, SplitRow, Told
 
@@ -81,7 +81,12 @@ class _Import:
             tensor = self.names.listed(shown, device, taken, number)
             taken.add(tensor)
             inputs.append(Copied(tensor, shown))
-        shown_copies = [s for node in row.nodes for s in node.sources if s.copy]
+        shown_copies = [
+            Shown(shown, node.op, slot)
+            for node in row.nodes
+            for slot, shown in enumerate(node.sources)
+            if shown.copy
+        ]
         choices = iter(explain(shown_copies, device, earlier, inputs))
         built = _Built(device, [c.tensor for c in inputs])
         for node in row.nodes:
@@ -201,8 +206,9 @@ class _Import:
 
     def weight(self, title: str) -> bool:
         if self.told.weights:
-            return title in self.told.weights or any(
-                w.startswith(title) for w in self.told.weights if len(title) >= 20
+            cut = len(title) >= self.told.width
+            return title in self.told.weights or (
+                cut and any(w.startswith(title) for w in self.told.weights)
             )
         return title.endswith(_WEIGHT_ENDS) or title.startswith("blk.")
 

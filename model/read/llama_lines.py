@@ -20,7 +20,6 @@ from .llama_rows import (
     HEAD,
     HEADER,
     INPUT,
-    NAME_WIDTH,
     PHASE,
     SOURCE,
     TRACE,
@@ -51,13 +50,17 @@ _TORN_OVER = 2
 
 @dataclass(slots=True)
 class LogRows:
-    """All that a log says.  Each line is of a graph, unreadable, or of something else."""
+    """All that a log says.  Each line is of a graph, unreadable, or of something else.
+
+    ``mixed``: lines of a graph that hold another message, too.
+    """
 
     graphs: list[GraphRows] = field(default_factory=list)
     told: Told = field(default_factory=Told)
     lines: int = 0
     graph_lines: set[int] = field(default_factory=set)
     unreadable: dict[int, str] = field(default_factory=dict)
+    mixed: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -106,6 +109,14 @@ class _Reader:
             graph.unread.append(line)
             if graph.splits:
                 graph.splits[-1].unread = True
+
+    def mixed(self, line: int, text: str) -> None:
+        """Text where operands were due: another message, or what is left of an operand."""
+        told = repr(text.strip()[:40])
+        if text[0] in " [" or _GRAPHLIKE.search(text) or text.count("(") != text.count(")"):
+            self.unreadable(line, f"no operand: {told}")
+        else:
+            self.rows.mixed.setdefault(line, told)
 
     def readable(self, line: int) -> None:
         if line not in self.rows.unreadable:
@@ -225,7 +236,9 @@ class _Reader:
         if found is None:
             return False
         self.close()
-        result = operand(found[3], found[4], found[5])
+        # " %20.20s": the field is as wide as this build prints names.
+        self.rows.told.width = max(self.rows.told.width, len(found[3]) - 1)
+        result = operand(found[3], found[4], found[5], self.rows.told.width)
         node = NodeRow(int(found[1]), found[2].strip(), result, line)
         if self.graph is None or any(n.number >= node.number for n in self.last_nodes()):
             self.begin(line)
@@ -289,10 +302,11 @@ class _Reader:
                 self.open.inputs.append(Operand(found[1], Size.of(found[2])))
                 self.rows.told.names.add(found[1])
             elif isinstance(self.open, NodeRow):
-                before = found[1][:-NAME_WIDTH].strip()
-                self.open.sources.append(operand(found[1], found[2], found[3]))
+                width = self.rows.told.width
+                before = found[1][:-width].strip()
+                self.open.sources.append(operand(found[1], found[2], found[3], width))
             if before:
-                self.unreadable(line, f"other text among the operands: {before[:40]!r}")
+                self.mixed(line, before)
         self.tail, self.tail_line = text[start:], line
         if not self.tail.strip(" :"):
             self.tail = ""
@@ -304,7 +318,7 @@ class _Reader:
         if record is None:
             return
         if tail:
-            self.unreadable(line, f"text that is no operand: {tail.strip()[:40]!r}")
+            self.mixed(line, tail)
         if isinstance(record, SplitRow):
             found, due = len(record.inputs), record.due or 0
             if found != due:

@@ -51,13 +51,15 @@ class LogSummary:
     """What was read of a log, and what was not: each line is counted once.
 
     ``lines`` = ``graph_lines`` + ``other_lines`` + the number of ``unreadable`` ones, which
-    look like a part of a graph: ``(line, why)``, in order.
+    look like a part of a graph: ``(line, why)``, in order.  ``mixed``: graph lines in which
+    another message stands, ``(line, text)``.
     """
 
     lines: int
     graph_lines: int
     other_lines: int
     unreadable: tuple[tuple[int, str], ...]
+    mixed: tuple[tuple[int, str], ...]
     graphs: tuple[LoggedGraph, ...]
 
 
@@ -184,7 +186,8 @@ def _title(source: str, note: LoggedGraph) -> str:
 def _summary(rows: LogRows, notes: list[LoggedGraph]) -> LogSummary:
     graph_lines, unreadable = len(rows.graph_lines), tuple(sorted(rows.unreadable.items()))
     other = rows.lines - graph_lines - len(unreadable)
-    return LogSummary(rows.lines, graph_lines, other, unreadable, tuple(notes))
+    mixed = tuple((n, t) for n, t in sorted(rows.mixed.items()) if n not in rows.unreadable)
+    return LogSummary(rows.lines, graph_lines, other, unreadable, mixed, tuple(notes))
 
 
 __all__ = ["LogError", "LogImport", "LogSummary", "LoggedGraph", "read_log"]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .llama_rows import DEVICE_WIDTH, NAME_WIDTH, GraphRows, NodeRow, Operand, Size, Told
+from .llama_rows import DEVICE_WIDTH, GraphRows, NodeRow, Operand, Size, Told
 
 #: What ggml adds to the name of a view, also where it is cut off.
 _VIEW_SUFFIX = re.compile(r"^(.*\S) \((?:view|reshaped|permuted|transposed)\)$")
@@ -48,7 +48,7 @@ class Names:
         self._others: dict[tuple[str, Size, str | None], list[Known]] = {}
         self._full: dict[str, list[str]] = {}
         for name in sorted(told.names):
-            self._full.setdefault(name[:NAME_WIDTH], []).append(name)
+            self._full.setdefault(name[: told.width], []).append(name)
         #: direct sources by the whole name, as far as it is known: leaves among them
         self._mentions: dict[str, Operand] = {}
         for node in graph.nodes:
@@ -62,7 +62,7 @@ class Names:
 
     def title(self, shown: Operand) -> str:
         """The whole name, if only one that is known begins as the one shown."""
-        if len(shown.name) != NAME_WIDTH:
+        if not shown.cut:
             return shown.name
         known = self._full.get(shown.name, [])
         return known[0] if len(known) == 1 else shown.name
@@ -171,7 +171,7 @@ class Names:
 
     def _base(self, title: str, device: str | None, here: str) -> str | None:
         """What a tensor is a view of, as far as its name says it."""
-        inner = _without_view(title)
+        inner = _without_view(title, self.told.width)
         if inner is None:
             return None
         results = [k for k in self._results.get(inner, ()) if device in (None, k.device)]
@@ -188,10 +188,10 @@ class Names:
         return self._other(inner, mention.size, lies or device, here).name
 
 
-def _without_view(title: str) -> str | None:
+def _without_view(title: str, width: int) -> str | None:
     """The name without the last mark of a view; ``None`` if it has none."""
     if (found := _VIEW_SUFFIX.match(title)) is not None:
         return found[1]
-    if len(title) != NAME_WIDTH or (found := _CUT_SUFFIX.match(title)) is None:
+    if len(title) != width or (found := _CUT_SUFFIX.match(title)) is None:
         return None
     return found[1] if any(word.startswith(found[2] or "") for word in _VIEW_WORDS) else None

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-#: Characters that ggml prints of the name of a node or source, and of a device there.
+#: Characters that ggml prints of the name of a node or source (some builds: more), and of a
+#: device there.
 NAME_WIDTH, DEVICE_WIDTH = 20, 5
 #: What stands for the device of a copy: the scheduler has not assigned it.
 NO_DEVICE = "NULL"
@@ -51,17 +52,14 @@ class Operand:
     """A tensor as a line shows it: ``name`` and ``device`` as printed, perhaps cut.
 
     ``cause``: the tag after the device that some builds print (``1.inp``, ``4.cpy``, …).
+    ``cut``: there may be more of the name than is shown.
     """
 
     name: str
     size: Size
     device: str = ""
     cause: str = ""
-
-    @property
-    def cut(self) -> bool:
-        """Whether there may be more of the name than is shown."""
-        return len(self.name) >= NAME_WIDTH
+    cut: bool = False
 
     @property
     def copy(self) -> bool:
@@ -69,12 +67,13 @@ class Operand:
         return self.device == NO_DEVICE or self.cause == "4.cpy"
 
 
-def operand(name: str, size: str, place: str) -> Operand:
+def operand(name: str, size: str, place: str, width: int) -> Operand:
     """From the three fields; the name is padded on its left and cut on its right."""
     fixed = len(place) > DEVICE_WIDTH and place[DEVICE_WIDTH] == " "
     device = place[:DEVICE_WIDTH].strip() if fixed else place.strip().partition(" ")[0]
     cause = place[DEVICE_WIDTH:].strip() if fixed else place.strip().partition(" ")[2].strip()
-    return Operand(name[-NAME_WIDTH:].lstrip(), Size.of(size), device[:DEVICE_WIDTH], cause)
+    name = name[-width:].lstrip()
+    return Operand(name, Size.of(size), device[:DEVICE_WIDTH], cause, cut=len(name) >= width)
 
 
 @dataclass(slots=True)
@@ -153,7 +152,8 @@ class Told:
     """What messages all over the file say, outside of the graphs.
 
     ``names``: full names; ``weights``: tensors of the model; ``inputs``: set by the user;
-    ``devices``: full names in order of appearance; ``copies``: the scheduler's ``n_copies``.
+    ``devices``: full names in order of appearance; ``copies``: the scheduler's ``n_copies``;
+    ``width``: characters that are shown of a name.
     """
 
     names: set[str] = field(default_factory=set)
@@ -161,3 +161,4 @@ class Told:
     inputs: set[str] = field(default_factory=set)
     devices: dict[str, None] = field(default_factory=dict)
     copies: int = 1
+    width: int = NAME_WIDTH
