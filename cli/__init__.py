@@ -32,6 +32,7 @@ _HOME = {
     "certify": "splitproof.model.certificate",
     "lower": "splitproof.model.plan.lower",
     "import_dump": "splitproof.api",
+    "import_log": "splitproof.api",
     "check": "splitproof.api",
     "run": "splitproof.api",
     "replay": "splitproof.api",
@@ -44,6 +45,7 @@ if TYPE_CHECKING:  # what a type checker sees in the place of __getattr__
     from .api import check as check
     from .api import explain as explain
     from .api import import_dump as import_dump
+    from .api import import_log as import_log
     from .api import replay as replay
     from .api import run as run
     from .model.certificate import Certificate as Certificate

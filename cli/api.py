@@ -11,6 +11,7 @@ from .model.certificate import Certificate, certify
 from .model.document import from_dict, load
 from .model.plan.lower import lower
 from .model.read.ggml_dump import read_dump
+from .model.read.llama_log import LogImport, read_log
 from .model.report import Finding, Kind, Report, Rule
 from .model.schedule import Schedule
 from .suppress import suppress
@@ -177,3 +178,13 @@ def explain(code: str) -> Rule:
 def import_dump(source: str | PathLike[str] | Sequence[str]) -> list[Schedule]:
     """The graphs of a recorded ggml dump (JSON lines, also ``.gz``) with the recorded splits."""
     return list(read_dump(source))
+
+
+def import_log(
+    source: str | PathLike[str] | bytes | Sequence[str], *, graph: int | None = None
+) -> LogImport:
+    """The graphs of a llama.cpp debug log, with a summary of what could not be read.
+
+    ``graph``: the number of one graph; without it the last complete prompt and the last decode.
+    """
+    return read_log(source, graph=graph)

@@ -20,7 +20,7 @@ COMMANDS = {
     "run": ("run", "Execute a proved schedule and compare it with the reference."),
     "replay": ("replay", "Execute the counterexamples of a JSON report."),
     "explain": ("explain", "Say what a rule is about."),
-    "import": ("import_dump", "Turn a recorded ggml dump into documents."),
+    "import": ("import_dump", "Turn a llama.cpp debug log or a recorded ggml dump into documents."),
     "schema": ("schema", "Print the JSON Schema of a document."),
     "new": ("new", "Print an example document to start from."),
 }

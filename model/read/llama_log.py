@@ -72,17 +72,22 @@ class LogImport:
 
 
 def read_log(
-    source: str | os.PathLike[str] | bytes | Iterable[str], *, graph: int | None = None
+    source: str | os.PathLike[str] | bytes | Iterable[str],
+    *,
+    graph: int | None = None,
+    name: str | None = None,
 ) -> LogImport:
     """The graphs of a debug log as split-level schedules.
 
-    ``source``: a path (plain or gzip), ``"-"`` for standard input, the bytes, or the lines.
+    ``source``: a path (plain or gzip), ``"-"`` for standard input, the bytes, or the lines;
+    ``name``: what messages call it.
     ``graph``: the number of one graph, from 0, reservations included.  Without it: the last
     complete prompt and the last complete decode; what is incomplete only where nothing else is
     there.  ``LogError`` if there is no graph, or not that one; lines that cannot be read are no
     error but are counted.
     """
-    name, lines = _lines(source)
+    label, lines = _lines(source)
+    name = name or label
     rows = read_rows(lines)
     if not rows.graphs:
         raise LogError(

@@ -33,3 +33,12 @@ def inflate(data: bytes, label: str) -> bytes:
         return gzip.decompress(data)
     except (EOFError, OSError, zlib.error) as error:
         raise DumpError(f"the gzip file is cut off or damaged: {error}", "$", source=label) from None
+
+
+def is_dump(data: bytes) -> bool:
+    """Whether a recording is a dump (JSON lines) and not a debug log.
+
+    A container's own log file has JSON lines, too: objects that begin with the key ``log``.
+    """
+    start = data.lstrip()[:64]
+    return start.startswith(b"{") and not start[1:].lstrip().startswith(b'"log"')
