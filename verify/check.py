@@ -186,8 +186,8 @@ class _Check:
         names = [n for n in dict.fromkeys(operands) if not schedule.tensor(n).shape]
         if names:
             reason = (
-                f"{len(names)} tensor(s), {names[0]!r} first, are known only by their sizes: whether "
-                "types and shapes fit, and which bytes a node needs, is not decided"
+                f"{len(names)} tensor(s), {names[0]!r} first, are known only by their sizes: "
+                "whether types and shapes fit, and which bytes a node needs, is not decided"
             )
             self.gap(Verdict.UNKNOWN, reason, "$.tensors")
 

@@ -103,13 +103,13 @@ def _tell(log: str, summary: LogSummary) -> None:
 
 def _described(graph: LoggedGraph) -> str:
     phase = f" ({graph.phase})" if graph.phase else ""
-    text = f"graph {graph.number}{phase}: {graph.splits} splits, {graph.nodes} nodes"
+    text = f"graph {graph.number}{phase}: {graph.splits} split(s), {graph.nodes} nodes"
     if not graph.complete:
         text += "; not complete: lines of it are missing"
     if graph.assumed:
-        text += f"; {graph.assumed} sources fit several tensors, the likeliest is taken"
+        text += f"; {graph.assumed} source(s) fit several tensors; the likeliest was taken"
     if graph.lost:
-        text += f"; {graph.lost} copies of which the log does not tell the original"
+        text += f"; of {graph.lost} copies the log does not tell the original"
     if graph.placed:
-        text += f"; {graph.placed} tensors whose device is not told, taken to be in host memory"
+        text += f"; the device of {graph.placed} tensor(s) is not told and was assumed"
     return text

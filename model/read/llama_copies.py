@@ -42,7 +42,7 @@ class Shown:
 _PURPOSES = {
     "inp_pos": (("rope", 1),),
     "_idxs": (("set_rows", 1),),
-    "_mask": (("flash_attn", 3), ("soft_max", 1), ("add", 1)),
+    "_mask": (("flash_attn", 3), ("soft_max", 1)),
     "out_ids": (("get_rows", 1),),
     "cache_": (("flash_attn", 1), ("flash_attn", 2), ("mul_mat", 0), ("mul_mat", 1), ("cont", 0)),
 }
@@ -81,9 +81,7 @@ def explain(
             if step.then in after
         ]
         steps = [
-            step
-            for step in _steps(source, chosen, device, earlier, inputs)
-            if step.then in after
+            step for step in _steps(source, chosen, device, earlier, inputs) if step.then in after
         ]
         best = min(steps, key=lambda step: step.cost + after[step.then])
         result.append(Choice(best.tensor, len({step.tensor for step in possible}) == 1))

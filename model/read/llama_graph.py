@@ -16,13 +16,9 @@ from ..schedule import Schedule, Split
 from ..symbol import Expr
 from ..tensor import Tensor
 from .llama_copies import Copied, Shown, explain
-from .llama_names import Known, Names
+from .llama_names import CPU, ON_HOST, Known, Names, memory_of
 from .llama_rows import DEVICE_WIDTH, GraphRows, NodeRow, SplitRow, Told
 
-#: The device that ggml's scheduler always has, as the last one.
-CPU = "CPU"
-#: Devices that compute in the host's memory, on the thread that asks for it.
-_ON_HOST = ("CPU", "BLAS")
 #: Ops of which the ten characters that a log shows are not the name.
 _LONGER = {"flash_attn": "flash_attn_ext"}
 #: Offsets in the buffers that are made here are multiples of it.
@@ -37,7 +33,7 @@ class Imported:
 
     ``assumed``: sources for which several tensors look alike, the latest was taken.  ``lost``:
     copies of which the original is not told.  ``placed``: tensors whose device the log does
-    not tell; they are taken to be in host memory.
+    not tell; what a device reads is then taken to come from the host.
     """
 
     schedule: Schedule
@@ -64,9 +60,10 @@ class _Import:
         self.devices = _devices(graph, told)
         self.names = Names(graph, told, self.devices)
         self.copied: dict[str, list[Copied]] = {d: [] for d in self.devices}
-        self.reads: dict[str, dict[str, None]] = {d: {_memory(d): None} for d in self.devices}
+        self.reads: dict[str, dict[str, None]] = {d: {memory_of(d): None} for d in self.devices}
         self.assumed: set[tuple[int, int]] = set()
         self.lost = 0
+        self.working: str | None = None
         self.splits = [self.split(row) for row in graph.splits]
 
     # -- splits and nodes -----------------------------------------------------------------------
@@ -78,7 +75,7 @@ class _Import:
         number = row.nodes[0].number if row.nodes else row.number or 0
         inputs = []
         for shown in row.inputs:
-            tensor = self.names.listed(shown, device, taken, number)
+            tensor = self.names.listed(shown, device, taken, number, self.working)
             taken.add(tensor)
             inputs.append(Copied(tensor, shown))
         shown_copies = [
@@ -105,6 +102,8 @@ class _Import:
         if row.unread:
             built.nodes += self.unread_readers(row, built)
         self.copied[device] = [*earlier, *inputs]
+        if device not in ON_HOST:
+            self.working = device
         return built
 
     def full_device(self, row: SplitRow) -> str:
@@ -119,7 +118,7 @@ class _Import:
         tensor = self.names.source(shown, node.number, device)
         lies = self.names.tensors[tensor].device
         if lies is not None:
-            self.reads[device].setdefault(_memory(lies))
+            self.reads[device].setdefault(memory_of(lies))
         return tensor
 
     def node(self, row: NodeRow, device: str, sources: list[str]) -> Node:
@@ -152,14 +151,15 @@ class _Import:
             end = start + len(built.nodes)
             splits.append(Split(built.device, start, end, tuple(built.inputs)))
             start = end
-        placed = [k for k in self.names.tensors.values() if k.device is None]
-        for known in placed:
-            known.device = CPU
+        for known in self.names.tensors.values():
+            if known.device is None:
+                self.names.placed.add(known.name)
+                known.device = CPU
         buffers, places = self.buffers()
         schedule = Schedule(
             graph=Graph(
                 memories=tuple(
-                    Memory(m, m == CPU) for m in dict.fromkeys(map(_memory, self.devices))
+                    Memory(m, m == CPU) for m in dict.fromkeys(map(memory_of, self.devices))
                 ),
                 devices=tuple(self.device(d) for d in self.devices),
                 buffers=buffers,
@@ -174,13 +174,13 @@ class _Import:
             splits=tuple(splits),
         )
         assumed = len(self.assumed) + len(self.names.assumed)
-        return Imported(schedule, assumed, self.lost, len(placed))
+        return Imported(schedule, assumed, self.lost, len(self.names.placed))
 
     def device(self, name: str) -> Device:
-        host = name in _ON_HOST
+        host = name in ON_HOST
         return Device(
             name=name,
-            memory=_memory(name),
+            memory=memory_of(name),
             reads=tuple(self.reads[name]),
             asynchronous=not host,
             copy=() if host else (CopyRule(None, None, Contract.STREAM),),
@@ -195,7 +195,7 @@ class _Import:
             if known.node is not None or known.base is not None or known.input:
                 continue
             usage = Usage.WEIGHTS if self.weight(known.title) else Usage.ANY
-            memory = _memory(known.device or CPU)
+            memory = memory_of(known.device or CPU)
             name = f"{usage.value}:{memory}"
             used = buffers[name].bytes if name in buffers else 0
             offset = -(-used // _ALIGNMENT) * _ALIGNMENT
@@ -236,12 +236,8 @@ def _devices(graph: GraphRows, told: Told) -> list[str]:
         if name not in known:
             names.setdefault(name)
             known.add(name)
-    host = [name for name in _ON_HOST[::-1] if name in names or name == CPU]
-    return [name for name in names if name not in _ON_HOST] + host
-
-
-def _memory(device: str) -> str:
-    return CPU if device in _ON_HOST else device
+    host = [name for name in ON_HOST[::-1] if name in names or name == CPU]
+    return [name for name in names if name not in ON_HOST] + host
 
 
 def _fits(op: str, count: int) -> bool:

@@ -8,6 +8,7 @@ a graph and cannot be read is kept as unreadable, with its number.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
@@ -85,10 +86,8 @@ def read_rows(lines: Iterable[str]) -> LogRows:
 
 def _clean(line: str) -> str:
     if line.startswith('{"log":'):  # a container's log file: an object a line
-        try:
+        with contextlib.suppress(ValueError, RecursionError):  # then it is text like any other
             line = str(json.loads(line)["log"])
-        except (ValueError, KeyError, RecursionError):
-            pass  # then it is text like any other
     return _PREFIX.sub("", _COLOUR.sub("", line)).rstrip("\r\n")
 
 
@@ -339,9 +338,7 @@ class _Reader:
         if (found := _RESERVE.search(text)) is not None:
             self.close()
             self.graph = None
-            self.next = GraphRows(
-                0, reserved=True, phase=self.next.phase, tokens=int(found[1])
-            )
+            self.next = GraphRows(0, reserved=True, phase=self.next.phase, tokens=int(found[1]))
         elif (found := _LOADING.search(text)) is not None:
             told.weights.add(found[1])
             told.names.add(found[1])

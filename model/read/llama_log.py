@@ -177,9 +177,7 @@ def _note(number: int, graph: GraphRows, phase: str) -> LoggedGraph:
 
 
 def _imported(note: LoggedGraph, found: Imported) -> LoggedGraph:
-    return replace(
-        note, imported=True, assumed=found.assumed, lost=found.lost, placed=found.placed
-    )
+    return replace(note, imported=True, assumed=found.assumed, lost=found.lost, placed=found.placed)
 
 
 def _title(source: str, note: LoggedGraph) -> str:

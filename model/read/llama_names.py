@@ -12,6 +12,10 @@ from dataclasses import dataclass
 
 from .llama_rows import DEVICE_WIDTH, GraphRows, NodeRow, Operand, Size, Told
 
+#: The device that ggml's scheduler always has, as the last one; its memory is the host's.
+CPU = "CPU"
+#: Devices that compute in the host's memory, on the thread that asks for it.
+ON_HOST = (CPU, "BLAS")
 #: What ggml adds to the name of a view, also where it is cut off.
 _VIEW_SUFFIX = re.compile(r"^(.*\S) \((?:view|reshaped|permuted|transposed)\)$")
 _CUT_SUFFIX = re.compile(r"^(.*\S) (?:\(([a-z]*))?$")
@@ -44,6 +48,7 @@ class Names:
         self.devices = tuple(devices)
         self.tensors: dict[str, Known] = {}
         self.assumed: set[tuple[int, str]] = set()
+        self.placed: set[str] = set()
         self._results: dict[str, list[Known]] = {}
         self._others: dict[tuple[str, Size, str | None], list[Known]] = {}
         self._full: dict[str, list[str]] = {}
@@ -117,10 +122,13 @@ class Names:
         known.input = known.input or shown.cause == "1.inp"
         return known.name
 
-    def listed(self, shown: Operand, device: str, copied: set[str], number: int) -> str:
+    def listed(
+        self, shown: Operand, device: str, copied: set[str], number: int, before: str | None
+    ) -> str:
         """The tensor that a split of ``device`` lists as an input, with its whole name.
 
         A tensor is copied to a device once: one in ``copied`` is another with that name.
+        ``before``: the device other than the host that ran last.
         """
         found = [
             k
@@ -134,13 +142,27 @@ class Names:
         origin = self._origin.get(shown.name)
         if origin is None and (mention := self._mentions.get(shown.name)) is not None:
             origin = self.device(mention.device, "")
-        return self._other(shown.name, shown.size, origin, device, copied).name
+        known = self._other(shown.name, shown.size, origin, device, copied)
+        if known.device is None:
+            known.device = self._elsewhere(known.name, device, before)
+        return known.name
+
+    def _elsewhere(self, name: str, device: str, before: str | None) -> str:
+        """Where an input of a split of ``device`` lies: not there, or it would be no input.
+
+        With three devices and more that is not certain.  A device's inputs come from the host
+        then, and the host's from the last device that was at work.
+        """
+        others = [d for d in self.devices if memory_of(d) != memory_of(device)]
+        if len({memory_of(d) for d in others}) > 1:
+            self.placed.add(name)
+        if memory_of(device) != CPU or not others:
+            return CPU
+        return before if before in others else others[0]
 
     def lost(self, shown: Operand, device: str) -> str:
         """A copy of which the log does not tell the original."""
-        known = Known(
-            self._unique(f"copy of unread: {shown.name}", None), "", shown.size, device
-        )
+        known = Known(self._unique(f"copy of unread: {shown.name}", None), "", shown.size, device)
         self.tensors[known.name] = known
         return known.name
 
@@ -186,6 +208,11 @@ class Names:
         if device is not None and lies not in (None, device):
             return None
         return self._other(inner, mention.size, lies or device, here).name
+
+
+def memory_of(device: str) -> str:
+    """The memory of a device; each has one of its own, but for those that share the host's."""
+    return CPU if device in ON_HOST else device
 
 
 def _without_view(title: str, width: int) -> str | None:

@@ -32,7 +32,9 @@ def inflate(data: bytes, label: str) -> bytes:
     try:
         return gzip.decompress(data)
     except (EOFError, OSError, zlib.error) as error:
-        raise DumpError(f"the gzip file is cut off or damaged: {error}", "$", source=label) from None
+        raise DumpError(
+            f"the gzip file is cut off or damaged: {error}", "$", source=label
+        ) from None
 
 
 def is_dump(data: bytes) -> bool:
