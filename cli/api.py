@@ -20,6 +20,7 @@ from .suppress import suppress
 if TYPE_CHECKING:
     from .exec.replay import Replay
     from .exec.runtime import RunResult
+    from .model.read.llama_log import LogImport
     from .verify.check import Options
 
 #: A schedule, or what one can be read from: a path, a parsed document, or its bytes.
@@ -248,3 +249,15 @@ def import_dump(source: str | PathLike[str] | Sequence[str]) -> list[Schedule]:
     from .model.read.ggml_dump import read_dump
 
     return list(read_dump(source))
+
+
+def import_log(
+    source: str | PathLike[str] | bytes | Sequence[str], *, graph: int | None = None
+) -> LogImport:
+    """The graphs of a llama.cpp debug log, with a summary of what could not be read.
+
+    ``graph``: the number of one graph; without it the last complete prompt and the last decode.
+    """
+    from .model.read.llama_log import read_log
+
+    return read_log(source, graph=graph)

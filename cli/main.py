@@ -22,7 +22,7 @@ COMMANDS = {
     "replay": ("replay", "Execute the counterexamples of a JSON report."),
     "explain": ("explain", "Say what a rule is about."),
     "audit": ("audit", "Say what a verdict rests on, and where it can be wrong."),
-    "import": ("import_dump", "Turn a recorded ggml dump into documents."),
+    "import": ("import_dump", "Turn a llama.cpp debug log or a recorded ggml dump into documents."),
     "schema": ("schema", "Print the JSON Schema of a document."),
     "new": ("new", "Print an example document to start from."),
 }

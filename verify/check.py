@@ -188,6 +188,18 @@ class _Check:
                     self._fault(schedule, judge, outcome)
         self.obligations += judge.obligations
         self.gaps.update(self._over_reads(schedule))
+        self._sizes_only(schedule)
+
+    def _sizes_only(self, schedule: Schedule) -> None:
+        """Order is decided for tensors of any shape; what lies in their bytes is not."""
+        operands = (n for node in schedule.graph.nodes for n in (*node.src, node.dst))
+        names = [n for n in dict.fromkeys(operands) if not schedule.tensor(n).shape]
+        if names:
+            reason = (
+                f"{len(names)} tensor(s), {names[0]!r} first, are known only by their sizes: "
+                "whether types and shapes fit, and which bytes a node needs, is not decided"
+            )
+            self.gap(Verdict.UNKNOWN, reason, "$.tensors")
 
     def _clock(self, done: int, total: int) -> None:
         limit = self.options.seconds

@@ -121,7 +121,9 @@ class Judge:
         if self.unknown_places.concern(read):
             self.obligations += 1
             if not self.unknown_places.ordered_like_sequence(read, read.time):
-                yield Undecided(read, "where a view lies in its base is not known")
+                whole = read.due.shape or read.due.view_of is not None
+                known = "where a view lies in its base is" if whole else "more than its size is"
+                yield Undecided(read, f"{known} not known")
             return
         scope = self._scope(read.region)
         byte = variable(BYTE)
