@@ -36,6 +36,21 @@ class SymbolRange(click.ParamType):
         return name, low, high
 
 
+class Tokens(click.ParamType):
+    """``1,2,3`` → ``(1, 2, 3)``."""
+
+    name = "T1,T2,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        if re.fullmatch(r"\s*\d+(\s*,\s*\d+)*\s*", str(value), re.ASCII) is None:
+            self.fail(f"{value!r}: numbers of tokens, such as 1,2,3, were due", param, ctx)
+        return tuple(int(number) for number in str(value).split(","))
+
+
 class Ignored(click.ParamType):
     """``CODE`` or ``CODE=WHY`` → ``(code, why)``."""
 

@@ -238,7 +238,12 @@ class Judge:
         yield None, "none", empty
 
     def _latest(self, write: Write, here: Bool, found: list[tuple[Write, Bool]]) -> Bool:
-        later = (neg(other) for w, other in found if self.order.before(write.part, w.part))
+        # From the end, what covers the byte in any case is found soonest: most bytes of a shared
+        # buffer have many writers, of which the last is the one that counts.
+        for other, covers in reversed(found):
+            if covers is True and self.order.before(write.part, other.part):
+                return False
+        later = (neg(covers) for w, covers in found if self.order.before(write.part, w.part))
         return conj([here, *later])
 
     def _sees(self, read: Read, address: Int, target: Target, scope: Scope) -> Bool:
