@@ -69,6 +69,36 @@ def test_a_baseline_lets_known_findings_pass(run: Run, tmp_path: Path) -> None:
     assert run("check", "--baseline", "known.json", STATIC)[0] == 1
 
 
+def test_a_second_solver(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cvc5", reason="the extra 'recheck' is not installed")
+    from splitproof.model.report import Ruling
+    from splitproof.verify.recheck import Second
+
+    code, out, _ = run("check", "--recheck", GOOD)
+    assert code == 0 and " agree" in out and "cvc5" in out and "unfolded" in out
+    monkeypatch.setattr(Second, "decide", lambda self, text: Ruling("cvc5", "0", "sat", 0.0))
+    code, out, _ = run("check", "--recheck", "--format", "json", GOOD)
+    report = json.loads(out)
+    assert code == 4 and report["verdict"] == "unknown" and report["contradicted"]
+    assert {entry["outcome"] for entry in report["ledger"]} >= {"disagrees"}
+
+
+def test_without_the_second_solver(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cvc5", None)
+    code, out, err = run("check", "--recheck", GOOD)
+    assert (code, out) == (2, "") and "splitproof[recheck]" in one_line(err)
+
+
+def test_questions_are_written(run: Run, tmp_path: Path) -> None:
+    assert run("check", "-q", "--smt2", "questions", GOOD)[0] == 0
+    texts = [path.read_text() for path in sorted((tmp_path / "questions").glob("*.smt2"))]
+    assert len(texts) > 5 and all(text.endswith("(check-sat)\n") for text in texts)
+    assert run("check", "--smt2", "questions", GOOD, BAD)[0] == 2
+    (tmp_path / "file").write_text("")
+    code, _, err = run("check", "--smt2", "file", GOOD)
+    assert code == 2 and "file" in one_line(err)
+
+
 def test_a_part_of_the_range(run: Run) -> None:
     assert run("check", "--symbol", "n_tokens=1..4", GOOD)[0] == 0
     _, _, err = run("check", "--symbol", "n_tokens=1..64", GOOD)

@@ -116,10 +116,17 @@ class Banks(Queues):
         part.due += [(tensor, cell, version) for cell, version in zip(cells, due, strict=True)]
         part.loads.update(cells)
 
-    def _read(self, part: Part, name: str, key: tuple[str, str | int, str]) -> None:
+    def _read(
+        self, part: Part, name: str, key: tuple[str, str | int, str], may: bool = False
+    ) -> None:
+        """``may``: user code that may read all of a usage has no use for what nobody wrote."""
         due = self.meaning.due.get((*key, part.iteration))
         assert due is not None, key
-        self._hold(part, name, self.world.placed(name), due)
+        cells = self.world.placed(name)
+        if may:
+            kept = [pair for pair in zip(cells, due, strict=True) if pair[1] != NOTHING]
+            cells, due = tuple(cell for cell, _ in kept), tuple(version for _, version in kept)
+        self._hold(part, name, cells, due)
 
     def _write(self, part: Part, event: tuple[str, int | str, int], name: str) -> None:
         versions = self.world.store(event, name, part.iteration)
@@ -213,6 +220,9 @@ class Banks(Queues):
         due = self.meaning.due["node", reader.dst, bank.ids, iteration]
         self._hold(first, command.ids, cells, due)
         ids = world.ids(command.ids, due)
+        count = world.value(world.schedule.tensor(bank.caches).ne[2])
+        if not all(0 <= expert < count for expert in ids):
+            raise CannotExplore(f"fill {first.command} has an id that is no expert")
         slots = self.slots[bank.group]
         missed = slots.serve(bank.layer, ids)
         kind, table = ("slots", command.slot_ids) if command.slot_ids else ("map", command.slot_map)
@@ -224,7 +234,6 @@ class Banks(Queues):
             writer.stores.update(dict.fromkeys(world.placed(table), NOTHING))
             return
         event = (kind, first.command, iteration)
-        count = world.value(world.schedule.tensor(bank.caches).ne[2])
         places = {e: slots.slot(bank.layer, e) for e in range(count)}
         chosen = [places[e] for e in ids] if kind == "slots" else None
         self.fills.append(Fill(command.banks, chosen, places, event))

@@ -70,7 +70,8 @@ class Unrolled(Banks):
                 self._read(last, command.tensor, ("output", "", command.tensor))
             case Callback():
                 for name in user_names(schedule, command.reads):
-                    self._read(last, name, ("callback", index, name))
+                    may = name not in (command.reads or ())
+                    self._read(last, name, ("callback", index, name), may)
                 for name in user_names(schedule, command.writes):
                     self._write(last, ("callback", index, iteration), name)
             case Compute():
