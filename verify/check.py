@@ -247,8 +247,8 @@ class _Check:
         gaps = tuple(self.gaps.values())
         report = Report(
             Verdict.PROVED, findings, gaps, tuple(self._assumptions()), self.obligations,
-            self.solver.questions - self.asked_before, schedule.repeat, self.regimes, self.commands, seconds,
-            self._digest(schedule), self.crossing, _versions(),
+            self.solver.questions - self.asked_before, schedule.repeat, self.regimes,
+            self.commands, seconds, self._digest(schedule), self.crossing, _versions(),
         )  # fmt: skip
         return replace(report, verdict=self._verdict(report))
 
