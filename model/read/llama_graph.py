@@ -7,7 +7,7 @@ in buffers made here, one per memory and usage, since a log tells no addresses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..device import Buffer, Contract, CopyRule, Device, Memory, Usage
 from ..graph import Graph, Node
@@ -17,7 +17,7 @@ from ..symbol import Expr
 from ..tensor import Tensor
 from .llama_copies import Copied, Shown, explain
 from .llama_names import CPU, ON_HOST, Known, Names, memory_of
-from .llama_rows import DEVICE_WIDTH, GraphRows, NodeRow, SplitRow, Told
+from .llama_rows import DEVICE_WIDTH, GraphRows, NodeRow, SplitRow, Told, TraceRow
 
 #: Ops of which the ten characters that a log shows are not the name.
 _LONGER = {"flash_attn": "flash_attn_ext"}
@@ -63,6 +63,9 @@ class _Import:
         self.reads: dict[str, dict[str, None]] = {d: {memory_of(d): None} for d in self.devices}
         self.assumed: set[tuple[int, int]] = set()
         self.lost = 0
+        self.traces: dict[tuple[int | None, int, str], TraceRow] = {
+            (t.split, t.input, t.tensor): t for t in graph.traces
+        }
         self.working: str | None = None
         self.splits = [self.split(row) for row in graph.splits]
 
@@ -72,12 +75,15 @@ class _Import:
         device = self.full_device(row)
         earlier = self.copied[device]
         taken = {c.tensor for c in earlier}
-        number = row.nodes[0].number if row.nodes else row.number or 0
         inputs = []
-        for shown in row.inputs:
-            tensor = self.names.listed(shown, device, taken, number, self.working)
-            taken.add(tensor)
-            inputs.append(Copied(tensor, shown))
+        for i, shown in enumerate(row.inputs):
+            trace = self.traces.get((row.number, i, shown.name))
+            origin = None if trace is None else trace.source
+            known = self.names.listed(shown, device, taken, origin, self.working)
+            if trace is not None and 0 <= trace.bytes - known.size.bytes < known.size.step:
+                known.bytes = trace.bytes
+            taken.add(known.name)
+            inputs.append(Copied(known.name, shown))
         shown_copies = [
             Shown(shown, node.op, slot)
             for node in row.nodes
@@ -145,11 +151,21 @@ class _Import:
     # -- the whole ------------------------------------------------------------------------------
 
     def imported(self, name: str) -> Imported:
-        nodes = [node for split in self.splits for node in split.nodes]
+        whole = self.names.renamed
+        nodes = [
+            replace(
+                node,
+                dst=whole.get(node.dst, node.dst),
+                src=tuple(whole.get(s, s) for s in node.src),
+            )
+            for split in self.splits
+            for node in split.nodes
+        ]
         splits, start = [], 0
         for built in self.splits:
             end = start + len(built.nodes)
-            splits.append(Split(built.device, start, end, tuple(built.inputs)))
+            inputs = tuple(whole.get(name, name) for name in built.inputs)
+            splits.append(Split(built.device, start, end, inputs))
             start = end
         for known in self.names.tensors.values():
             if known.device is None:
@@ -170,7 +186,9 @@ class _Import:
                 n_copies=self.told.copies,
             ),
             name=name,
-            assignment=tuple((k.name, k.device or CPU) for k in self.names.tensors.values()),
+            assignment=tuple(
+                (whole.get(k.name, k.name), k.device or CPU) for k in self.names.tensors.values()
+            ),
             splits=tuple(splits),
         )
         assumed = len(self.assumed) + len(self.names.assumed)
@@ -213,16 +231,15 @@ class _Import:
         return title.endswith(_WEIGHT_ENDS) or title.startswith("blk.")
 
     def tensor(self, known: Known, place: tuple[str, int] | None) -> Tensor:
-        exact = {t.bytes for t in self.graph.traces if t.tensor == known.name}
-        fits = [b for b in exact if 0 <= b - known.size.bytes < known.size.step]
+        whole = self.names.renamed
         return Tensor(
-            name=known.name,
-            view_of=known.base,
+            name=whole.get(known.name, known.name),
+            view_of=None if known.base is None else whole.get(known.base, known.base),
             buffer=None if place is None else place[0],
             offset=None if place is None else Expr.of(place[1]),
             input=known.input,
             about=True,
-            bytes=fits[0] if len(fits) == 1 else max(known.size.bytes, 1),
+            bytes=known.bytes or max(known.size.bytes, 1),
         )
 
 

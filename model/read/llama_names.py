@@ -28,7 +28,8 @@ _TARGETS = {"set_rows": 2, "cpy": 1}
 class Known:
     """A tensor of the schedule.  ``node``: the number of the node that computes it.
 
-    ``device``: full name, ``None`` if the log does not tell; ``base``: what it is a view of.
+    ``device``: full name, ``None`` if the log does not tell; ``base``: what it is a view of;
+    ``bytes``: the exact size, if it is told.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Known:
     node: int | None = None
     base: str | None = None
     input: bool = False
+    bytes: int | None = None
 
 
 class Names:
@@ -49,6 +51,8 @@ class Names:
         self.tensors: dict[str, Known] = {}
         self.assumed: set[tuple[int, str]] = set()
         self.placed: set[str] = set()
+        #: names that turned out to be longer, after nodes had been given them
+        self.renamed: dict[str, str] = {}
         self._results: dict[str, list[Known]] = {}
         self._others: dict[tuple[str, Size, str | None], list[Known]] = {}
         self._full: dict[str, list[str]] = {}
@@ -61,16 +65,19 @@ class Names:
                 if not source.copy:
                     self._mentions.setdefault(self.title(source), source)
         self._inputs = told.inputs | {t.tensor for t in graph.traces if t.kind == "INPUT"}
-        self._origin = {t.tensor: t.source for t in graph.traces}
 
     # -- names and devices ----------------------------------------------------------------------
 
     def title(self, shown: Operand) -> str:
-        """The whole name, if only one that is known begins as the one shown."""
-        if not shown.cut:
+        """The whole name, if only one that is known begins as the one shown.
+
+        Not if the number of a layer was cut off, or a mark of a view: names that differ there
+        may never be shown whole.
+        """
+        known = self._full.get(shown.name, []) if shown.cut else []
+        if len(known) != 1 or re.search(r"\d| \(", known[0][len(shown.name) :]):
             return shown.name
-        known = self._full.get(shown.name, [])
-        return known[0] if len(known) == 1 else shown.name
+        return known[0]
 
     def device(self, shown: str, here: str) -> str | None:
         """The device of which five characters are shown, to a node on device ``here``.
@@ -83,8 +90,11 @@ class Names:
         return found[0] if found else None
 
     def _unique(self, title: str, number: int | None) -> str:
-        name = title if title not in self.tensors else f"{title}@{number}"
-        while name in self.tensors:
+        taken = {*self.renamed.values()}
+        name = title
+        if name in self.tensors or name in taken:
+            name = f"{title}@{number}"
+        while name in self.tensors or name in taken:
             name = f"{name}@{len(self.tensors)}"
         return name
 
@@ -123,29 +133,48 @@ class Names:
         return known.name
 
     def listed(
-        self, shown: Operand, device: str, copied: set[str], number: int, before: str | None
-    ) -> str:
+        self,
+        shown: Operand,
+        device: str,
+        copied: set[str],
+        origin: str | None,
+        before: str | None,
+    ) -> Known:
         """The tensor that a split of ``device`` lists as an input, with its whole name.
 
         A tensor is copied to a device once: one in ``copied`` is another with that name.
-        ``before``: the device other than the host that ran last.
+        ``origin``: the device that it comes from, if that is told; ``before``: the device other
+        than the host that ran last.
         """
+        cut = shown.name[: self.told.width]
+        results = self._results.get(shown.name) or self._results.get(cut) or []
         found = [
             k
-            for k in self._results.get(shown.name, ())
+            for k in results
             if k.size == shown.size and k.device != device and k.name not in copied
+            if k.title in (shown.name, cut)
+            if origin in (None, k.device)
         ]
         if found:
             if len(found) > 1:
-                self.assumed.add((number, shown.name))
-            return found[-1].name
-        origin = self._origin.get(shown.name)
-        if origin is None and (mention := self._mentions.get(shown.name)) is not None:
+                self.assumed.add((found[-1].node or 0, shown.name))
+            self._name_whole(found[-1], shown.name)
+            return found[-1]
+        mention = self._mentions.get(shown.name)
+        if origin is None and mention is not None:
             origin = self.device(mention.device, "")
+            origin = None if origin == device else origin
         known = self._other(shown.name, shown.size, origin, device, copied)
         if known.device is None:
             known.device = self._elsewhere(known.name, device, before)
-        return known.name
+        return known
+
+    def _name_whole(self, known: Known, title: str) -> None:
+        """A list of inputs shows the whole name of a result that was cut on its own line."""
+        if known.title != title:
+            self.renamed[known.name] = self._unique(title, known.node)
+            self._results.setdefault(title, []).append(known)
+            known.title = title
 
     def _elsewhere(self, name: str, device: str, before: str | None) -> str:
         """Where an input of a split of ``device`` lies: not there, or it would be no input.
