@@ -6,7 +6,7 @@ every order that the program allows, and the same when the next pass begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from ..device import Buffer, Usage
@@ -37,13 +37,16 @@ class _Life:
     forever: bool = False
 
 
-def allocate(schedule: Schedule, *, list_order: bool = False) -> Schedule:
+def allocate(
+    schedule: Schedule, *, list_order: bool = False, devices: Collection[str] | None = None
+) -> Schedule:
     """The program-level schedule with a place for every tensor that has none.
 
     One buffer ``compute:DEVICE`` for each device.  Sizes are those at the symbols' upper ends.
     Outputs, and all copies of an input with ``n_copies`` > 1, share bytes with nothing.
     ``list_order``: as ggml's allocator, which frees a tensor after its last reader in the list of
     nodes, whatever order the program gives: right for some programs, and wrong for others.
+    ``devices``: only what lies on these; the rest keeps bytes of its own.
     """
     if schedule.program is None:
         raise ValueError("only a program has an order: lower the schedule first")
@@ -55,7 +58,7 @@ def allocate(schedule: Schedule, *, list_order: bool = False) -> Schedule:
     placements, buffers = [], []
     for device in schedule.graph.devices:
         found = by_device.get(device.name, [])
-        if not found:
+        if not found or (devices is not None and device.name not in devices):
             continue
         buffer = _free_name(schedule, device.name)
         offsets, size = _place(found, compatible)
