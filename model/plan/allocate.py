@@ -43,7 +43,8 @@ def allocate(
     """The program-level schedule with a place for every tensor that has none.
 
     One buffer ``compute:DEVICE`` for each device.  Sizes are those at the symbols' upper ends.
-    Outputs, and all copies of an input with ``n_copies`` > 1, share bytes with nothing.
+    A tensor of which only the size is known, or of which a view lies no one knows where, keeps
+    bytes of its own.  Outputs, and all copies of an input with ``n_copies`` > 1, share bytes with nothing.
     ``list_order``: as ggml's allocator, which frees a tensor after its last reader in the list of
     nodes, whatever order the program gives: right for some programs, and wrong for others.
     ``devices``: only what lies on these; the rest keeps bytes of its own.
@@ -131,11 +132,16 @@ class _Lives:
         self.schedule = schedule
         self.graph = schedule.graph
         self.ranges = self.graph.ranges
+        # Which of its base's bytes such a view has is not known, so the base shares none.
+        self.vague = {schedule.base(t.name).name for t in self.graph.tensors if t.about}
         self.outputs = {schedule.base(t.name).name for t in self.graph.tensors if t.output}
 
     def life(self, name: str) -> _Life | None:
         """A new life, if the tensor owns bytes and has no place."""
         if self.schedule.location(name).usage is not None:
+            return None
+        copy = self.schedule.copy_of(name)
+        if name in self.vague or (copy is not None and self.graph.tensor(copy[1]).about):
             return None
         tensor = self.schedule.tensor(name)
         size = tensor.extent.bounds(self.ranges)[1]

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..command import Command, Copy, GetOutput, SetInput
+from ..command import Command, Copy, GetOutput, Prefetch, SetInput
 from ..device import HOST, Device
 from ..schedule import Schedule, Split
 from ..symbol import ALWAYS
 from .operands import Operands, Turn, last_pass
+from .prefetch import Ahead
 from .synchronize import Awaits, synchronize
 
 
-def lower_overlapped(schedule: Schedule, *, awaits: Awaits | None = None) -> Schedule:
+def lower_overlapped(
+    schedule: Schedule, *, moves: Ahead | None = None, awaits: Awaits | None = None
+) -> Schedule:
     """A split-level schedule with a program in which only dependences wait.
 
     Inputs are copied on the second queue of the split's device, where it has one, while its
@@ -21,12 +24,15 @@ def lower_overlapped(schedule: Schedule, *, awaits: Awaits | None = None) -> Sch
     commands read or overwrite.  With ``n_copies`` = n > 1 the copies of inputs rotate, so that n
     passes are in flight, and outputs are read after the last pass.
 
+    ``moves``: which copies are issued early (:func:`.prefetch.ahead`); none.
     ``awaits``: which dependences are waited for (all); for tests of what each is good for.
     ``LowerError`` for a graph-level schedule.  A ``program`` is kept.
     """
     if schedule.program is not None:
         return schedule
-    skeleton = tuple(_Skeleton(schedule).commands())
+    moves = moves or Ahead(schedule)
+    schedule = moves.schedule
+    skeleton = tuple(_Skeleton(moves).commands())
     repeat = max(schedule.repeat, schedule.graph.n_copies + 1)
     skeleton += tuple(_outputs(schedule, repeat))
     schedule = replace(schedule, repeat=repeat)
@@ -43,9 +49,16 @@ def _outputs(schedule: Schedule, repeat: int) -> Iterator[Command]:
 class _Skeleton:
     """What is done, in issue order, without a wait."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule, self.graph = schedule, schedule.graph
-        self.operands = Operands(schedule)
+    def __init__(self, ahead: Ahead) -> None:
+        self.schedule, self.graph = ahead.schedule, ahead.schedule.graph
+        self.operands = Operands(self.schedule)
+        self.early = {(split, name) for _, split, name in ahead.moves}
+        self.first: dict[int, list[tuple[int, str]]] = {}
+        self.last: dict[int, list[tuple[int, str]]] = {}
+        for move in ahead.moves:
+            issuing, split, name = move
+            moved = self.last if move in ahead.after else self.first
+            moved.setdefault(issuing, []).append((split, name))
 
     def commands(self) -> Iterator[Command]:
         for tensor in self.graph.tensors:
@@ -58,10 +71,24 @@ class _Skeleton:
         device = self.graph.device(split.device)
         for callback in split.callbacks:
             yield replace(callback, split=index)
+        yield from self.prefetches(index, self.first)
         for name in self.operands.inputs(split):
-            for turn in self.operands.turns:
-                yield self.copy(name, device, index, turn)
+            if (index, name) not in self.early:
+                for turn in self.operands.turns:
+                    yield self.copy(name, device, index, turn)
         yield from self.operands.computes(index, split)
+        yield from self.prefetches(index, self.last)
+
+    def prefetches(self, index: int, moved: dict[int, list[tuple[int, str]]]) -> Iterator[Command]:
+        assert self.schedule.splits is not None
+        for split, name in moved.get(index, ()):
+            device = self.graph.device(self.schedule.splits[split].device)
+            for turn in self.operands.turns:
+                copy = self.copy(name, device, index, turn)
+                yield Prefetch(
+                    src=copy.src, dst=copy.dst, queue=copy.queue, when=copy.when, split=index,
+                    for_split=split,
+                )  # fmt: skip
 
     def copy(self, name: str, device: Device, index: int, turn: Turn) -> Copy:
         target = self.schedule.copy_name(device.name, name, turn.copy)
