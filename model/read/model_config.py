@@ -160,9 +160,7 @@ def _gpu(number: int, names: list[str]) -> Device:
     )  # fmt: skip
 
 
-def _attention(
-    b: _Builder, shape: ModelShape, layer: int, x: str, home: str, dtype: str
-) -> str:
+def _attention(b: _Builder, shape: ModelShape, layer: int, x: str, home: str, dtype: str) -> str:
     h = shape.hidden
     norm = b.node("rms_norm", f"attn_norm-{layer}", (x,), (h, _TOKENS), eps=1e-6)
     wq = b.weight(f"blk.{layer}.attn_qkv.weight", dtype, (h, h), home)
