@@ -16,7 +16,8 @@ from ..model.command import FillBank
 from ..model.graph import Bank
 from ..model.schedule import Schedule
 from ..model.symbol import Expr
-from .footprint import Footprints, Read, Write
+from .access import Read, Write
+from .footprint import Footprints
 from .sequential import Event
 from .term import Bool, Scope, conj, number, size
 

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 from ..model.schedule import Schedule
 from ..model.symbol import Condition
+from .access import MAY_READ, Experts, Read, Write, starts_with_content
 from .banks import Banks
 from .encode import Solver
-from .footprint import MAY_READ, Experts, Footprints, Read, Write, starts_with_content
+from .footprint import Footprints
 from .region import Region, rearrange
 from .sequential import (
     INITIAL,

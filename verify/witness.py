@@ -11,8 +11,8 @@ from ..model.counterexample import Counterexample, Party, Step
 from ..model.describe import command_text
 from ..model.schedule import Schedule
 from ..model.tensor import Tensor
+from .access import Read, Write
 from .banks import Banks
-from .footprint import Read, Write
 from .obligation import BYTE, Fault, Judge, Root
 from .order import Order
 from .sequential import Event

@@ -13,8 +13,8 @@ import pytest
 from splitproof.exec.replay import run_interleaving
 from splitproof.model.schedule import Schedule
 from splitproof.verify import banks, order, region, sequential
+from splitproof.verify.access import Write
 from splitproof.verify.explore import explore
-from splitproof.verify.footprint import Write
 from splitproof.verify.sequential import Event
 
 SCHEDULES = int(os.environ.get("SPLITPROOF_SCHEDULES", "500"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...model.fault import show_path
-from ..footprint import TARGET_SOURCES
+from ..access import TARGET_SOURCES
 from ..region import region_of
 from ..term import conj, disj, number, size
 from .case import Case, Test
