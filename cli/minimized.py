@@ -12,13 +12,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from .api import execute_finding
 from .api import contracts as weakest_contracts
+from .api import execute_finding
 from .api import minimize as minimize_syncs
 from .model.codec import report_to_dict
 from .model.document import to_dict
 from .model.minimal import Contracts, Minimal, Need, SyncTrial
-from .model.report import Finding, Report, Rule
+from .model.report import Finding, Report, Rule, Verdict
 from .model.schedule import Schedule
 from .suppress import Known, exit_code, suppress
 from .text import render, report_items
@@ -114,11 +114,18 @@ def minimized_text(
             told, result.schedule, source=source, rules=rules, quiet=quiet, strict_cost=strict_cost
         )
     )
-    if result.syncs is not None and result.syncs.proof is not None:
-        items += _sync_items(result, result.syncs, quiet)
-    if result.contracts is not None and result.contracts.rows:
-        items += _contract_items(result, result.contracts, quiet)
+    proved = result.report.verdict is Verdict.PROVED
+    if result.syncs is not None:
+        items += _sync_items(result, result.syncs, quiet) if proved else [_untried("waits")]
+    if result.contracts is not None:
+        items += (
+            _contract_items(result, result.contracts, quiet) if proved else [_untried("contracts")]
+        )
     return render(items, sys.stdout)
+
+
+def _untried(what: str) -> Text:
+    return _line(what, "not tried: only a proved schedule is reduced")
 
 
 def _sync_items(result: Minimized, found: Minimal, quiet: bool) -> Iterator[RenderableType]:
@@ -157,7 +164,7 @@ def _summary(found: Minimal) -> str:
 
 
 def _contract_items(result: Minimized, found: Contracts, quiet: bool) -> Iterator[RenderableType]:
-    if not quiet:
+    if not quiet and found.rows:
         table = _table("device", "from → to", "contract", "verdict", "how it fails")
         for row in found.rows:
             place = f"{row.source or 'any'} → {row.target or 'any'}"
@@ -172,6 +179,8 @@ def _contract_items(result: Minimized, found: Contracts, quiet: bool) -> Iterato
                 table.add_row(row.device, place, ", ".join(notes), trial.verdict.value, how)
         yield Text("")
         yield Padding(table, (0, 0, 0, 2))
+    if not found.rows:
+        yield _line("contracts", "no copy of the program is under one")
     for row in found.rows:
         names = " or ".join(contract.value for contract in row.weakest)
         yield _line(row.device, f"weakest copy contract: {names}")
@@ -267,4 +276,3 @@ def _failure(result: Minimized, finding: Finding | None) -> dict[str, Any] | Non
         "rule": finding.rule, "message": finding.message,
         "confirmed": result.confirmed[id(finding)],
     }  # fmt: skip
-

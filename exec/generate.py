@@ -13,9 +13,9 @@ from ..model.certificate import Certificate
 from ..model.decoder.architectures import Built, build
 from ..model.decoder.net import Batch
 from ..model.decoder.site import Setting
-from ..model.plan.allocate import allocate, result_bytes
 from ..model.plan.lower import lower
 from ..model.plan.planner import plan
+from ..model.plan.reuse import allocate, result_bytes
 from ..model.read.gguf import ModelFile
 from ..model.schedule import Schedule
 from .parallel import Team

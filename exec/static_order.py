@@ -143,10 +143,12 @@ def id_out_of_range(scene: Scene) -> Iterator[Fault]:
     schedule = scene.schedule
     for run in scene.executions():
         node = run.node
-        if node.op != "mul_mat_id" or bank_of(schedule.graph, node) is not None:
+        if node.op != "mul_mat_id":
             continue
-        values = schedule.tensor(node.src[2]).values or schedule.base(node.src[2]).values
-        experts = scene.layouts.placed(node.src[0])
+        bank = bank_of(schedule.graph, node)
+        weights, ids = (bank.caches, bank.ids) if bank is not None else (node.src[0], node.src[2])
+        values = schedule.tensor(ids).values or schedule.base(ids).values
+        experts = scene.layouts.placed(weights)
         if values is None:
             continue
         negative = values[0] < 0 and not node.param("negative_ids", False)
@@ -154,11 +156,11 @@ def id_out_of_range(scene: Scene) -> Iterator[Fault]:
             continue
         size = experts.nbytes // experts.ne[2]
         yield Fault(
-            (*run.places, ("tensors", node.src[2])),
+            (*run.places, ("tensors", ids)),
             (
                 ("node", f"{node.op} {node.dst}"),
                 ("experts", experts.ne[2]),
-                ("ids", f"{node.src[2]} in [{values[0]}, {values[1]})"),
+                ("ids", f"{ids} in [{values[0]}, {values[1]})"),
                 ("last byte of the experts", experts.nbytes - 1),
                 ("last byte that the greatest id reads", values[1] * size - 1),
             ),

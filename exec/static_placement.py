@@ -60,7 +60,7 @@ def result_immovable(scene: Scene) -> Iterator[Fault]:
     for run in scene.executions():
         for name in written_tensors(run.node):
             location = scene.schedule.location(name)
-            if location.usage is None or location.memory in run.device.reads:
+            if location.memory is None or location.memory in run.device.reads:
                 continue
             base = scene.schedule.base(name).name
             yield Fault(
@@ -128,6 +128,7 @@ def node_unassigned(scene: Scene) -> Iterator[Fault]:
     for number, split in enumerate(schedule.splits or ()):
         for position in range(split.start, min(split.end, len(nodes))):
             covered[position] += 1
+            yield from _strays(scene, number, position)
         due = schedule.splits[number - 1].end if schedule.splits and number else 0
         if split.start != due or split.end < split.start or split.end > len(nodes):
             yield Fault(
@@ -147,6 +148,19 @@ def node_unassigned(scene: Scene) -> Iterator[Fault]:
         if schedule.splits is not None and covered[position] != 1:
             facts = (("node", f"{node.op} {node.dst}"), ("splits that hold it", covered[position]))
             yield Fault((("nodes", position),), facts)
+
+
+def _strays(scene: Scene, number: int, position: int) -> Iterator[Fault]:
+    """A node of a split that is assigned to another device than the split."""
+    node, split = scene.schedule.graph.nodes[position], (scene.schedule.splits or ())[number]
+    device = scene.schedule.device_of(node.dst)
+    view = node.op in OPS and OPS[node.op].view
+    if device is not None and device != split.device and not view:
+        yield Fault(
+            (("splits", number), ("nodes", position)),
+            (("node", f"{node.op} {node.dst}"), ("assigned to", device),
+             ("its split", f"{number}, on {split.device}")),
+        )  # fmt: skip
 
 
 def not_computed_once(scene: Scene) -> Iterator[Fault]:

@@ -16,7 +16,8 @@ from ..model.command import FillBank
 from ..model.graph import Bank
 from ..model.schedule import Schedule
 from ..model.symbol import Expr
-from .footprint import Footprints, Read, Write
+from .access import Read, Write
+from .footprint import Footprints
 from .sequential import Event
 from .term import Bool, Scope, conj, number, size
 
@@ -114,8 +115,7 @@ class Banks:
         experts, ids = self.experts(bank), self.schedule.tensor(bank.ids).elements
         if experts > bank.slots:
             yield serving, "overflow", scope.lt(number(bank.slots), size(ids))
-        used = footprints.sequential.used_set(bank.ids, read.time)
-        if experts > 1 and footprints.filled.get(use.fill) != used:
+        if experts > 1 and footprints.filled.get(use.fill) != use.needs:
             yield serving, "unserved", True
         for write in self._skipping(bank):
             if not footprints.order.before(read.part, write.part):

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from ..model.counterexample import Step
 from ..model.schedule import Schedule
-from .explore_parts import Part, Start, Unrolled
-from .explore_program import NOTHING, CannotExplore, World, meaning
+from .explore_parts import Unrolled
+from .explore_program import NOTHING, CannotExplore, Start, World, meaning
+from .explore_queues import Part
 
 #: States that a search visits unless told otherwise.
 DEFAULT_BOUND = 100_000
@@ -93,7 +94,7 @@ class _Search:
 
     def _disputed(self) -> list[bool]:
         """Parts that another one, which may run at the same time, meets in a written cell."""
-        ended = []
+        ended: list[int] = []
         for part in self.parts:
             before, rest = part.after, part.after
             while rest:

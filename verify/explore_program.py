@@ -80,7 +80,7 @@ class World:
         name = getattr(command, "node", None)
         return name is None or self.schedule.graph.node(name).when.holds(self.at(iteration))
 
-    # -- cells --------------------------------------------------------------------------------
+    # -- cells --------------------------------------------------------
 
     def cell(self, space: str, address: int) -> int:
         return self.cells.setdefault((space, address), len(self.cells))
@@ -125,7 +125,7 @@ class World:
         size = len(cells) // count if count else 0
         return [tuple(cells[i * size : (i + 1) * size]) for i in range(count)]
 
-    # -- versions -------------------------------------------------------------------------------
+    # -- versions --------------------------------------------------------
 
     def versions(self, event: Hashable, count: int) -> Cells:
         """The versions that one write gives to its cells, in logical order."""
@@ -170,7 +170,7 @@ class World:
         return [self._written.get(version, 0) for version in versions[::each]]
 
 
-# -- the sequential run -----------------------------------------------------------------------------
+# -- the sequential run ---------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

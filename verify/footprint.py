@@ -9,7 +9,7 @@ on what its own read finds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..model.command import (
     Callback,
@@ -27,70 +27,20 @@ from ..model.ops import OPS, Reads
 from ..model.schedule import Schedule
 from ..model.symbol import Expr
 from ..model.tensor import Tensor
+from .access import (
+    INDEX_SOURCES,
+    MAY_READ,
+    TARGET_SOURCES,
+    BankUse,
+    Experts,
+    Read,
+    Write,
+    bank_of_node,
+    expert_stride,
+)
 from .order import Order, Part, copy_contract
-from .region import NeedsNumbers, Region, Unsupported, region_of
+from .region import Region, Unsupported, region_of
 from .sequential import INITIAL, Event, Sequential, Time, callback_names, callback_time
-
-#: the role of a read that a callback may make: bytes without a version are no fault then
-MAY_READ = "may read"
-
-#: ops whose last source names the bytes that they write into
-TARGET_SOURCES = {"set_rows": 2, "cpy": 1}
-#: ops with a source of ids, and which one it is
-INDEX_SOURCES = {"mul_mat_id": 2, "get_rows": 1, "add_id": 2}
-
-
-@dataclass(frozen=True, slots=True)
-class Experts:
-    """The experts of ``set_id``: expert e is the e-th run of ``stride`` bytes.
-
-    ``padding``: bytes of the next expert that are moved too, after each run.
-    """
-
-    set_id: str
-    stride: int
-    padding: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class BankUse:
-    """A read through a bank: of its slots, of the slot ids, or of the slot map.
-
-    ``fill``: ``(command, iteration)`` of the fill that serves it, ``None`` if there is none.
-    """
-
-    bank: Bank
-    what: str
-    fill: tuple[int, int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Bytes that a part reads.
-
-    ``region``: where.  ``due``: the tensor whose sequential content it should be, k-th byte
-    for k-th byte, as of ``time``; ``time`` is ``None`` for the read of a copy, which is held
-    to nothing itself: its reader is.
-    """
-
-    part: int
-    region: Region
-    due: Tensor
-    time: Time | None
-    role: str
-    experts: Experts | None = None
-    bank: BankUse | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Bytes that a part writes: versions of ``event``, or what ``source`` reads."""
-
-    part: int
-    region: Region
-    event: Event | None
-    source: Read | None = None
-    experts: Experts | None = None
 
 
 class Footprints:
@@ -180,7 +130,9 @@ class Footprints:
             bound = name
             if name in node.src:
                 bound = self.schedule.bound(command, node.src.index(name))
-            self.reads.append(self._read(part, bound, name, time, "source"))
+            read = self._read(part, bound, name, time, "source")
+            self._stands_in(read)
+            self.reads.append(read)
         for name in node.writes if node.writes is not None else (node.dst,):
             self.writes.append(Write(part.index, self.region(name), event))
 
@@ -207,7 +159,8 @@ class Footprints:
             used = self._used.get((command.used_from, parts[0].iteration), "none")
         self._used[command.dst, parts[0].iteration] = used
         target = self.region(command.dst)
-        experts = Experts(used, _expert_stride(target.tensor), command.padding)
+        promised = self._promised(command.ids) if command.ids is not None else None
+        experts = Experts(used, expert_stride(target.tensor), command.padding, promised)
         # A staged upload reads its source on the host, with the ids.
         reader = parts[0] if self._staged(command) else parts[-1]
         source = self._read(reader, command.src, command.src, None, "copied")
@@ -223,6 +176,8 @@ class Footprints:
         banks = [graph.find_bank(name) for name in command.banks]
         first = banks[0]
         assert first is not None
+        if len({self._memories(bank) for bank in banks if bank is not None}) > 1:
+            raise Unsupported(f"fill of {', '.join(command.banks)}: not all of the same memories")
         self.fills.setdefault(first.group, []).append(place)
         node = self._bank_reader(command)
         time = None
@@ -236,6 +191,10 @@ class Footprints:
             self._upload(bank, command, parts, time)
         self._publish(command, parts)
 
+    def _memories(self, bank: Bank) -> tuple[str | None, str | None]:
+        where = self.schedule.location
+        return where(bank.caches).memory, where(bank.name).memory
+
     def _upload(
         self, bank: Bank, command: FillBank, parts: tuple[Part, ...], time: Time | None
     ) -> None:
@@ -244,7 +203,8 @@ class Footprints:
         source = self._read(reader, bank.caches, bank.caches, time, "upload")
         if time is not None:
             used = self.sequential.used_set(bank.ids, time)
-            source = replace(source, experts=Experts(used, _expert_stride(weight)))
+            promised = self._promised(bank.ids)
+            source = replace(source, experts=Experts(used, expert_stride(weight), 0, promised))
         self.reads.append(source)
         event = Event("state", parts[0].command, parts[0].iteration, bank.name)
         self.writes.append(Write(parts[-1].index, self.slots(bank), event))
@@ -319,10 +279,14 @@ class Footprints:
     def slots(self, bank: Bank) -> Region:
         """The bytes of a bank's slots, the spare excluded."""
         region = self.region(bank.name)
-        return replace(region, length=Expr.of(bank.slots * _expert_stride(region.tensor)))
+        return replace(region, length=Expr.of(bank.slots * expert_stride(region.tensor)))
 
     def _experts_of(self, node: Node, weight: Tensor, time: Time) -> Experts:
-        return Experts(self.sequential.used_set(node.src[2], time), _expert_stride(weight))
+        used, promised = self.sequential.used_set(node.src[2], time), self._promised(node.src[2])
+        return Experts(used, expert_stride(weight), 0, promised)
+
+    def _promised(self, ids: str) -> tuple[int, int] | None:
+        return self.schedule.tensor(ids).values or self.schedule.base(ids).values
 
     def _through_bank(self, read: Read, node: Node, index: int) -> Read:
         """A read of slots, slot ids or a slot map, as what it means."""
@@ -337,14 +301,29 @@ class Footprints:
             return replace(read, bank=BankUse(bank, "map", fill))
         if index == 1:
             return read
-        fill = self._latest(place, lambda c: bank.name in c.banks)
+        chooser, ids, time = self._chosen_by(node, bank, place)
+        fill = self._latest(chooser, lambda c: bank.name in c.banks)
         if index == 0:
             slots = self.slots(bank)
             region = replace(read.region, length=slots.length)
-            return replace(read, region=region, bank=BankUse(bank, "slots", fill))
+            needs = self.sequential.used_set(ids, time)
+            return replace(read, region=region, bank=BankUse(bank, "slots", fill, needs))
         if name == bank.slot_ids:
             return replace(read, bank=BankUse(bank, "ids", fill))
         return read
+
+    def _chosen_by(self, node: Node, bank: Bank, place: Part) -> tuple[Part, str, Time]:
+        """What chose the slots of a matmul, with which ids and when: itself, or a ``get_rows``."""
+        graph, iteration = self.schedule.graph, place.iteration
+        rows = graph.find_node(self.schedule.base(node.src[2]).name)
+        if node.src[2] == bank.slot_ids or rows is None:
+            return place, bank.ids, Time(iteration, 1, graph.position(node.dst), 1)
+        time = Time(iteration, 1, graph.position(rows.dst), 1)
+        for (command, when), parts in self.order.by_command.items():
+            what = (self.schedule.program or ())[command]
+            if when == iteration and isinstance(what, Compute) and what.node == rows.dst:
+                return parts[0], rows.src[1], time
+        return place, rows.src[1], time
 
     def _raw_ids_on_bank(self, node: Node) -> bool:
         bank = self.schedule.graph.find_bank(node.src[0])
@@ -397,47 +376,3 @@ class Footprints:
             return f"{original}@{iteration}"
         time = Time(iteration, 1, self.schedule.graph.position(node.dst), 1)
         return self.sequential.used_set(original, time)
-
-
-def _expert_stride(tensor: Tensor) -> int:
-    """Bytes from one expert to the next: the stride of the third dimension."""
-    if len(tensor.shape) < 3:
-        stride: Expr = tensor.extent
-    else:
-        stride = tensor.nb[2]
-    if stride.constant is None:
-        raise NeedsNumbers(tensor.name)
-    if stride.constant <= 0:
-        raise Unsupported(f"the experts of tensor {tensor.name!r} have no bytes")
-    return stride.constant
-
-
-def bank_of_node(schedule: Schedule, node: Node) -> Bank | None:
-    """The bank that a node reads, if it reads it in the way that banks are read.
-
-    ``mul_mat_id`` through ``slot_ids`` or through ``get_rows(slot_map, ids)``, or that
-    ``get_rows`` itself.
-    """
-    graph = schedule.graph
-    if node.op == "mul_mat_id":
-        bank = graph.find_bank(node.src[0])
-        if bank is None:
-            return None
-        if node.src[2] == bank.slot_ids:
-            return bank
-        rows = graph.find_node(schedule.base(node.src[2]).name)
-        if rows is not None and rows.op == "get_rows" and rows.src[0] == bank.slot_map:
-            return bank
-        return None
-    if node.op == "get_rows":
-        for bank in graph.banks:
-            if bank.slot_map is not None and node.src[0] == bank.slot_map:
-                return bank
-    return None
-
-
-def starts_with_content(schedule: Schedule, space: str) -> bool:
-    """Whether the bytes of a space have a version before anything runs."""
-    if space.startswith(("own:", "base:")):
-        return False
-    return schedule.graph.buffer(space).usage is not Usage.COMPUTE

@@ -138,21 +138,18 @@ def _without_records(
     if the schedule is proved without it.
     """
     program = schedule.program or ()
-    users = {c.event for i, c in enumerate(program) if _names(c) and i not in removed}
-    lost = {c.event for i, c in enumerate(program) if _names(c) and i in removed} - users
+    waits = [(i, c) for i, c in enumerate(program) if isinstance(c, Wait | SyncEvent)]
+    users = {c.event for i, c in waits if i not in removed}
+    lost = {c.event for i, c in waits if i in removed} - users
     idle = [i for i, c in enumerate(program) if isinstance(c, Record) and c.event in lost]
     gone: list[int] = []
     for batch in (idle, *([place] for place in idle)):
-        trial = {*removed, *gone, *batch}
-        if batch and set(batch) - set(gone):
-            if checks.check(without(schedule, trial)).verdict is Verdict.PROVED:
-                gone = sorted({*gone, *batch})
+        if not set(batch) - set(gone):
+            continue
+        if checks.check(without(schedule, {*removed, *gone, *batch})).verdict is Verdict.PROVED:
+            gone = sorted({*gone, *batch})
     reduced = without(schedule, {*removed, *gone})
     return tuple(gone), reduced, checks.check(reduced)
-
-
-def _names(command: object) -> bool:
-    return isinstance(command, Wait | SyncEvent)
 
 
 @dataclass(slots=True)

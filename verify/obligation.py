@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 from ..model.schedule import Schedule
 from ..model.symbol import Condition
+from .access import MAY_READ, Experts, Read, Write, starts_with_content
 from .banks import Banks
 from .encode import Solver
-from .footprint import MAY_READ, Footprints, Read, Write, starts_with_content
+from .footprint import Footprints
 from .region import Region, rearrange
 from .sequential import (
     INITIAL,
@@ -103,7 +104,7 @@ class Judge:
         self.banks = Banks(schedule, footprints)
         self.unknown_places = UnknownPlaces(schedule, sequential, footprints)
         self.obligations = 0
-        scope = Scope(symbols, {})
+        scope = solver.scope(symbols, {})
         self.regime = scope.condition(regime)
         facts = (
             self.regime[1:]
@@ -121,7 +122,9 @@ class Judge:
         if self.unknown_places.concern(read):
             self.obligations += 1
             if not self.unknown_places.ordered_like_sequence(read, read.time):
-                yield Undecided(read, "where a view lies in its base is not known")
+                whole = read.due.shape or read.due.view_of is not None
+                known = "where a view lies in its base is" if whole else "more than its size is"
+                yield Undecided(read, f"{known} not known")
             return
         scope = self._scope(read.region)
         byte = variable(BYTE)
@@ -141,14 +144,14 @@ class Judge:
     def _scope(self, region: Region) -> Scope:
         _, high = region.extent.bounds(self.symbols)
         inside = {("le", variable(BYTE) + 1 - size(region.extent))}
-        return Scope(self.symbols, {BYTE: (0, max(high - 1, 0))}, self.facts | inside)
+        return self.solver.scope(self.symbols, {BYTE: (0, max(high - 1, 0))}, self.facts | inside)
 
     def _domain(self, read: Read, byte: Int, address: Int, scope: Scope) -> list[Bool]:
         # The extent is a fact of the scope (it folds), so it is stated here without it.
-        bare = Scope(scope.symbols, scope.variables, self.facts)
+        bare = self.solver.scope(scope.symbols, scope.variables, self.facts)
         parts = [read.region.contains(address, bare)]
         if read.experts is not None:
-            parts.append(used(read.experts.set_id, quotient(byte, read.experts.stride)))
+            parts.append(_selects(read.experts, quotient(byte, read.experts.stride), bare))
         return parts
 
     def _targets(self, read: Read, byte: Int, scope: Scope) -> Iterator[tuple[Bool, Target | None]]:
@@ -275,19 +278,18 @@ class Judge:
         if write.experts is None or here is False:
             return here
         inside = address - size(write.region.start)
-        expert = quotient(inside, write.experts.stride)
-        moved = [used(write.experts.set_id, expert)]
-        if write.experts.padding:
-            rest = inside - expert * write.experts.stride
+        experts = write.experts
+        expert = quotient(inside, experts.stride)
+        moved = [_selects(experts, expert, scope)]
+        for back in range(1, -(-experts.padding // experts.stride) + 1):
+            behind = inside - (expert - back + 1) * experts.stride  # bytes past an earlier expert
             moved.append(
-                conj(
-                    [
-                        scope.le(number(1), expert),
-                        used(write.experts.set_id, expert - 1),
-                        scope.lt(rest, number(write.experts.padding)),
-                    ]
-                )
-            )
+                conj([
+                    scope.le(number(back), expert),
+                    _selects(experts, expert - back, scope),
+                    scope.lt(behind, number(experts.padding)),
+                ])
+            )  # fmt: skip
         return conj([here, disj(moved)])
 
     def _is_at(self, address: Int, space: str, target: Target, scope: Scope) -> Bool:
@@ -333,3 +335,12 @@ class Judge:
             return self.footprints.carries(write, target.event)  # by way of a staging place
         moved = rearrange(inside, write.region.tensor, meant.tensor)
         return values.value(size(meant.start) + moved) == values.value(target.address)
+
+
+def _selects(experts: Experts, expert: Int, scope: Scope) -> Bool:
+    """Whether an expert is used; ids keep to the range that they promise."""
+    chosen = used(experts.set_id, expert)
+    if experts.values is None:
+        return chosen
+    low, high = experts.values
+    return conj([chosen, scope.le(number(low), expert), scope.lt(expert, number(high))])

@@ -16,7 +16,7 @@ from ..model.graph import Node
 from ..model.ops import OPS
 from ..model.schedule import Schedule
 from ..model.symbol import Expr
-from .region import Region, logical_region_of
+from .region import Region, logical_region_of, region_of
 from .term import Bool, Int, Scope, conj, neg
 
 
@@ -151,9 +151,21 @@ class Sequential:
             if here is True:
                 return cases
             rest.append(neg(here))
-        start = None if space.startswith("base:") else INITIAL
-        cases.append(Due(conj(rest), start))
+        if space.startswith("base:"):
+            return [*cases, Due(conj(rest), None)]
+        for region in self._slots(space):  # what they hold at the start is no version of theirs
+            here = region.contains(address, scope)
+            cases.append(Due(conj([*rest, here]), None))
+            rest.append(neg(here))
+        cases.append(Due(conj(rest), INITIAL))
         return cases
+
+    def _slots(self, space: str) -> list[Region]:
+        """The banks, and the slot ids, that lie in a space: no byte of them has a version."""
+        graph = self.schedule.graph
+        names = [name for bank in graph.banks for name in (bank.name, bank.slot_ids) if name]
+        regions = (region_of(self.schedule, name) for name in dict.fromkeys(names))
+        return [region for region in regions if region.space == space]
 
     def used_set(self, ids: str, time: Time) -> str:
         """A name for ``used(ids)`` as of a moment: equal names are equal sets.

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from ..model.counterexample import Step
-from .footprint import Footprints, Read, Write, starts_with_content
+from .access import Read, Write, starts_with_content
+from .footprint import Footprints
 from .obligation import BYTE, Fault, Judge
 from .region import rearrange
 from .sequential import INITIAL, Event, logical_space, shift_to_logical

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..model.schedule import Schedule
-from .footprint import Footprints, Read, Write, starts_with_content
+from .access import Read, Write, starts_with_content
+from .footprint import Footprints
 from .sequential import Sequential, Time, covers, logical_space
 
 

@@ -11,8 +11,8 @@ from ..model.counterexample import Counterexample, Party, Step
 from ..model.describe import command_text
 from ..model.schedule import Schedule
 from ..model.tensor import Tensor
+from .access import Read, Write
 from .banks import Banks
-from .footprint import Read, Write
 from .obligation import BYTE, Fault, Judge, Root
 from .order import Order
 from .sequential import Event
@@ -214,12 +214,15 @@ class _Witness:
 
     def integers(self) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
         """Router ids, chosen so that passes and tensors name different experts where they can
-        (for a stale resident copy, or one still on its way: the same ones in each pass; for a fill
-        that served other ids: one expert in the reader's pass, another one in all others)."""
+        (for a stale resident copy, or one still on its way: the same ones in each pass; for a
+        slot that something else overwrites: its expert in all; for a fill that served other ids:
+        one expert in the reader's pass, another one in all others)."""
         if not self._is_about_experts():
             return ()
+        slot = self._destroyed_slot()
         symbols, found, place = self.fault.values.symbols, [], 0
         hit = self._hits_early()
+        chosen = hit or self.root.relation in ("overflow", "unserved", "outdated")
         tensors = [
             t
             for t in self.schedule.graph.tensors
@@ -228,7 +231,7 @@ class _Witness:
         for iteration in range(self.schedule.repeat):
             for tensor in tensors:
                 assert tensor.values is not None
-                if not (tensor.input or hit or self._steers(tensor)):
+                if not (tensor.input or chosen or self._steers(tensor)):
                     continue  # computed: whatever comes of it will do
                 low, high = tensor.values
                 count = tensor.elements.value(symbols)
@@ -238,8 +241,20 @@ class _Witness:
                 if self.root.relation == "unserved":
                     here = self.order.parts[self.root.read.part].iteration == iteration
                     values = [low + here] * count
+                if slot is not None:
+                    found.append((tensor.name, iteration, (min(low + slot, high - 1),) * count))
+                    continue
                 found.append((tensor.name, iteration, self._steered(tensor, iteration, values)))
         return tuple(found)
+
+    def _destroyed_slot(self) -> int | None:
+        """The slot that something else overwrites; it holds the expert of its own number."""
+        use = self.root.read.bank
+        if use is None or use.what != "slots" or self.root.relation != "destroyed":
+            return None
+        strides = self.schedule.tensor(use.bank.name).nb
+        slot = self.fault.values.variables[BYTE] // strides[2].value(self.fault.values.symbols)
+        return slot if slot < use.bank.slots else None
 
     def _steered(self, tensor: Tensor, iteration: int, values: list[int]) -> tuple[int, ...]:
         """The experts that the fault needs a pass to use, or ids that leave the wrong one out."""
@@ -278,7 +293,9 @@ class _Witness:
     def bank_contents(self) -> tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]:
         """Experts that are resident at the start, where the fault needs them to be."""
         use = self.fault.read.bank
-        if use is None or self.root.relation != "outdated":
+        if use is None or not (
+            self.root.relation == "outdated" or self._destroyed_slot() is not None
+        ):
             return ()
         count = Banks(self.schedule, self.footprints).experts(use.bank)
         full = tuple((s, use.bank.layer, s) for s in range(min(use.bank.slots, count)))

@@ -145,7 +145,7 @@ class _Maker:
         index = len(self.splits)
         self.nodes.append({"op": "custom", "dst": ids, "src": ["x"]})
         self.assignment[ids] = device
-        self.splits.append({"device": device, "nodes": [len(self.nodes) - 1] + [len(self.nodes)],
+        self.splits.append({"device": device, "nodes": [len(self.nodes) - 1, len(self.nodes)],
                             "inputs": []})  # fmt: skip
         self.program.append({"do": "compute", "node": ids, "split": index})
 
@@ -178,7 +178,7 @@ class _Maker:
             self.program.append({"do": "sync_queue", "queue": "gpu0.compute"})
         return ids
 
-    # -- through a bank -----------------------------------------------------------------------------
+    # -- through a bank ---------------------------------------------------------------------------
 
     def _banked(
         self, layer: int, ids: str, roles: list[str], kind: str, split: Document, index: int
@@ -234,7 +234,7 @@ class _Maker:
         self.nodes.append({"op": "mul_mat_id", "dst": name, "src": sources})
         self.assignment[name] = "gpu0"
 
-    # -- by copies ----------------------------------------------------------------------------------
+    # -- by copies --------------------------------------------------------------------------------
 
     def _copied(
         self, layer: int, ids: str, roles: list[str], kind: str, split: Document, index: int
@@ -262,7 +262,7 @@ class _Maker:
             self.program.append({"do": "copy", "src": ids, "dst": f"gpu0#{ids}",
                                  "queue": "gpu0.compute", "split": index})  # fmt: skip
 
-    # -- the rest -----------------------------------------------------------------------------------
+    # -- the rest ---------------------------------------------------------------------------------
 
     def _sum(self, layers: int) -> None:
         device = self.rng.choice(["cpu", "gpu0", "gpu0"])

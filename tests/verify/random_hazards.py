@@ -8,7 +8,6 @@ a later split or the next pass, events recorded in the pass before, contracts by
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from random_schedules import CONTRACTS, Document, _Maker
 
@@ -57,8 +56,12 @@ class _Hazards(_Maker):
     def _view(self, index: int, homes: dict[str, str]) -> bool:
         """A strided, transposed or shifted view of an earlier result, read by a new node."""
         rng = self.rng
-        own = [t for t in homes if t.startswith(("t", "x", "w")) and "view_of" not in self.tensors[t]]
-        own = [t for t in own if self.tensors[t]["shape"] == [4] and "buffer" not in self.tensors[t]]
+        own = [
+            t for t in homes if t.startswith(("t", "x", "w")) and "view_of" not in self.tensors[t]
+        ]
+        own = [
+            t for t in own if self.tensors[t]["shape"] == [4] and "buffer" not in self.tensors[t]
+        ]
         if not own:
             return False
         base = rng.choice(own)
@@ -100,7 +103,7 @@ class _Hazards(_Maker):
         self.assignment[name] = device
         homes[name] = device
 
-    # -- program ------------------------------------------------------------------------------------
+    # -- program ----------------------------------------------------------------------------------
 
     def _program(self, splits: list[Document]) -> None:
         super()._program(splits)
@@ -122,7 +125,9 @@ class _Hazards(_Maker):
         """The same copy, issued while another split is current."""
         used = command["split"]
         command |= {"do": "prefetch", "for_split": used}
-        command["split"] = self.rng.randrange(splits) if self.rng.random() < 0.3 else max(0, used - 1)
+        command["split"] = (
+            self.rng.randrange(splits) if self.rng.random() < 0.3 else max(0, used - 1)
+        )
 
     def _event_of_last_pass(self) -> None:
         """A wait near the start for a record near the end: in the first pass it orders nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..footprint import INDEX_SOURCES, bank_of_node
+from ..access import INDEX_SOURCES, bank_of_node
 from .case import Case, Test
 from .placement import capability, reads_bank, unsupported
 from .static import Broken, Site, StaticRule, Statics, readable

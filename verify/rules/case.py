@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ...model.command import Callback, Command, Copy, CopyExperts, FillBank, Prefetch, SetInput
 from ...model.device import Usage
 from ...model.schedule import Schedule
-from ..footprint import Footprints, Read, Write
+from ..access import Read, Write
+from ..footprint import Footprints
 from ..obligation import Fault
 from ..sequential import Event, Time, logical_space
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from ...model.command import CopyExperts
 from .case import Case, Test
-from .placement import reads_bank
 from .static import Broken, StaticRule, Statics
 
 
@@ -38,14 +37,16 @@ def ce002(case: Case) -> bool:
 TESTS: dict[str, Test] = {"CE001": ce001, "CE002": ce002}
 
 
-# ∀ id:  0 ≤ id < n_expert
+# ∀ id:  0 ≤ id < n_expert;  through a bank: the ids that choose, the experts that it caches
+# (a bank that is read by other ids than its slot ids is BK005)
 def ce006(s: Statics) -> Iterator[Broken]:
     for position, node in enumerate(s.schedule.graph.nodes):
-        if node.op != "mul_mat_id" or reads_bank(s.schedule, node):
+        if node.op != "mul_mat_id":
             continue
-        ids = node.src[2]
+        bank = s.schedule.graph.find_bank(node.src[0])
+        weights, ids = (bank.caches, bank.ids) if bank is not None else (node.src[0], node.src[2])
         span = s.schedule.tensor(ids).values or s.schedule.base(ids).values
-        count = s.schedule.tensor(node.src[0]).ne[2].constant
+        count = s.schedule.tensor(weights).ne[2].constant
         if span is None or count is None:
             continue
         negative = span[0] < 0 and not node.param("negative_ids", False)

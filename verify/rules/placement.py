@@ -10,7 +10,7 @@ from ...model.graph import Node
 from ...model.ops import OPS
 from ...model.schedule import Schedule
 from ...model.tensor import Tensor
-from ..footprint import TARGET_SOURCES, bank_of_node
+from ..access import TARGET_SOURCES, bank_of_node
 from ..term import Bool, conj, disj, neg, number, size
 from .static import Broken, Site, StaticRule, Statics, readable
 

@@ -1,0 +1,144 @@
+"""Checker and oracle agree on random schedules, and a bug in the checker makes them disagree."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import oracle
+import pytest
+from splitproof.exec.replay import run_interleaving
+from splitproof.model.schedule import Schedule
+from splitproof.verify import banks, order, region, sequential
+from splitproof.verify.access import Write
+from splitproof.verify.explore import explore
+from splitproof.verify.sequential import Event
+
+SCHEDULES = int(os.environ.get("SPLITPROOF_SCHEDULES", "500"))
+#: Schedules of one test: a failure names few numbers.
+SLICE = 100
+
+
+@pytest.mark.parametrize("first", range(0, SCHEDULES, SLICE))
+def test_checker_and_oracle_agree(first: int) -> None:
+    outcomes: Counter[str] = Counter()
+    for number in range(first, min(first + SLICE, SCHEDULES)):
+        schedule = oracle.schedule_of(number)
+        if schedule is None:
+            continue
+        outcome, difference = oracle.disagreement(schedule)
+        assert not difference, f"schedule {number}: {difference}"
+        outcomes[outcome] += 1
+    assert outcomes["proved"] >= SLICE // 10 and outcomes["fault"] >= SLICE // 10
+    assert outcomes["bound"] <= SLICE // 20  # a search that gave up agrees with nothing
+
+
+# -- the oracle itself ----------------------------------------------------------------------------
+
+
+def _schedules(numbers: range) -> Iterator[tuple[int, Schedule]]:
+    for number in numbers:
+        schedule = oracle.schedule_of(number)
+        if schedule is not None:
+            yield number, schedule
+
+
+def _lowest(schedule: Schedule) -> dict[str, int]:
+    return {name: low for name, low, _ in schedule.graph.symbols}
+
+
+def test_leaving_out_what_commutes_loses_no_wrong_read() -> None:
+    compared = 0
+    for number, schedule in _schedules(range(60)):
+        whole = explore(schedule, _lowest(schedule), all_reads=True, reduce=False, bound=3000)
+        if not whole.complete:
+            continue
+        short = explore(schedule, _lowest(schedule), all_reads=True)
+        reads = [
+            {(w.command, w.iteration, w.tensor) for w in found.wrong} for found in (whole, short)
+        ]
+        assert short.complete and reads[0] == reads[1], number
+        compared += 1
+    assert compared >= 10
+
+
+def test_a_witness_shows_the_wrong_read_when_it_is_executed() -> None:
+    shown = 0
+    for number, schedule in _schedules(range(0, 60, 3)):
+        found = explore(schedule, _lowest(schedule))
+        if found.wrong:
+            first = found.wrong[0]
+            done = run_interleaving(schedule, first.order, _lowest(schedule))
+            places = {(wrong.command, wrong.iteration) for wrong in done.wrong}
+            assert (first.command, first.iteration) in places, number
+            shown += 1
+    assert shown >= 5
+
+
+def test_a_search_that_hits_its_bound_says_so() -> None:
+    _, schedule = next(_schedules(range(60)))
+    found = explore(schedule, _lowest(schedule), all_reads=True, reduce=False, bound=3)
+    assert not found.complete and found.states == 3
+
+
+# -- bugs in the checker ---------------------------------------------------------------------------
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _unordered_copies_keep_the_queue(patch: pytest.MonkeyPatch) -> None:
+    names = order.part_names
+
+    def planted(*of: Any) -> Any:
+        return tuple((part, queue, False) for part, queue, _ in names(*of))
+
+    patch.setattr(order, "part_names", planted)
+
+
+def _last_bytes_are_missed(patch: pytest.MonkeyPatch) -> None:
+    """A bound that is one element short."""
+    contains = region.Region.contains
+
+    def planted(self: region.Region, address: Any, scope: Any) -> Any:
+        short = replace(self, length=self.extent - 4) if self.contiguous else self
+        return contains(short, address, scope)
+
+    patch.setattr(region.Region, "contains", planted)
+
+
+def _callbacks_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sequential, "callback_names", lambda *_: iter(()))
+
+
+def _every_fill_is_told_by_another(patch: pytest.MonkeyPatch) -> None:
+    def planted(self: banks.Banks, write: Write, event: Event) -> bool:
+        return event.kind == "state" and write.event is not None and write.event.kind == "state"
+
+    patch.setattr(banks.Banks, "told_by_serving", planted)
+
+
+def _slots_never_run_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(banks.Banks, "exceeds", lambda *_: False)
+
+
+#: Each with a run of schedules that holds one of the few that tell.
+PLANTS: dict[str, tuple[Plant, range]] = {
+    "unordered copies keep the queue": (_unordered_copies_keep_the_queue, range(45, 105)),
+    "last bytes are missed": (_last_bytes_are_missed, range(20, 80)),
+    "callbacks are forgotten": (_callbacks_are_forgotten, range(60)),
+    "every fill is told by another": (_every_fill_is_told_by_another, range(71, 131, 3)),
+    "slots never run out": (_slots_never_run_out, range(1100, 1130)),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_planted_bug_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, numbers = PLANTS[plant]
+    put(monkeypatch)
+    for _, schedule in _schedules(numbers):
+        if oracle.disagreement(schedule)[1]:
+            return
+    pytest.fail("the oracle agrees with a checker that is wrong")
