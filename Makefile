@@ -32,7 +32,7 @@ demo: $(READY)
 	@$(BIN)/python docs/demo.py
 
 test: $(READY)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: $(READY)
 	@$(BIN)/ruff check .

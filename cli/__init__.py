@@ -14,7 +14,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from .model.version import VERSION
+
+__version__ = VERSION
 
 #: Public name → module that has it.
 _HOME = {
@@ -36,6 +38,7 @@ _HOME = {
     "PlanError": "splitproof.model.plan.error",
     "PlanOptions": "splitproof.model.plan.options",
     "import_dump": "splitproof.api",
+    "import_log": "splitproof.api",
     "check": "splitproof.api",
     "minimize": "splitproof.api",
     "contracts": "splitproof.api",
@@ -51,6 +54,7 @@ if TYPE_CHECKING:  # what a type checker sees in the place of __getattr__
     from .api import contracts as contracts
     from .api import explain as explain
     from .api import import_dump as import_dump
+    from .api import import_log as import_log
     from .api import minimize as minimize
     from .api import replay as replay
     from .api import run as run

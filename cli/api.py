@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .model.certificate import Certificate, certify
@@ -12,7 +13,6 @@ from .model.document import from_dict, load
 from .model.minimal import Contracts, Minimal
 from .model.plan.lower import lower
 from .model.plan.planner import plan
-from .model.read.ggml_dump import read_dump
 from .model.report import Finding, Kind, Report, Rule
 from .model.schedule import Schedule
 from .suppress import suppress
@@ -20,6 +20,7 @@ from .suppress import suppress
 if TYPE_CHECKING:
     from .exec.replay import Replay
     from .exec.runtime import RunResult
+    from .model.read.llama_log import LogImport
     from .verify.check import Options
 
 #: A schedule, or what one can be read from: a path, a parsed document, or its bytes.
@@ -57,6 +58,8 @@ def check(
     time_limit: float | None = None,
     effort: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    recheck: bool = False,
+    smt2: str | PathLike[str] | None = None,
 ) -> Report:
     """Prove the schedule right, or find out how it goes wrong.
 
@@ -66,18 +69,26 @@ def check(
     makes the verdict ``unknown``.  ``progress`` is called with (done, total).  A document of a
     lower level is planned and lowered first.
 
+    ``recheck``: let cvc5 decide every question again, into the report's ledger
+    (``ImportError`` without cvc5).  ``smt2``: a folder that the questions are written to, as
+    SMT-LIB 2.
+
     A check of a part (``only``, ``symbols``) has a report without a digest, from which no
     certificate for a run can be made.
     """
     from .verify.check import Options
     from .verify.check import check as check_program
+    from .verify.encode import DEFAULT_EFFORT
 
     options = Options(
-        seconds=time_limit, only=tuple(only), symbols=dict(symbols or {}), progress=progress
-    )
-    if effort is not None:
-        options.effort = effort
-    report = check_program(as_program(source), options)
+        effort=effort or DEFAULT_EFFORT, seconds=time_limit, only=tuple(only),
+        symbols=dict(symbols or {}), progress=progress,
+    )  # fmt: skip
+    program = as_program(source)
+    if recheck or smt2 is not None:
+        report = _checked_twice(program, options, recheck, smt2)
+    else:
+        report = check_program(program, options)
     if only or symbols:
         report = replace(report, digest="")
     return suppress(report, ignore or {})
@@ -110,6 +121,21 @@ def _options(time_limit: float | None, effort: int | None) -> Options:
     if effort is not None:
         options.effort = effort
     return options
+
+
+def _checked_twice(
+    program: Schedule, options: Options, again: bool, smt2: str | PathLike[str] | None
+) -> Report:
+    from .verify.recheck import Second, gather, recheck
+
+    second = Second() if again else None  # fails before the work
+    questions = gather(program, options)
+    if smt2 is not None:
+        folder = Path(smt2)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in questions.scripts():
+            (folder / f"{name}.smt2").write_text(text, encoding="utf-8")
+    return recheck(questions, second) if second is not None else questions.report
 
 
 def run(
@@ -220,4 +246,18 @@ def explain(code: str) -> Rule:
 
 def import_dump(source: str | PathLike[str] | Sequence[str]) -> list[Schedule]:
     """The graphs of a recorded ggml dump (JSON lines, also ``.gz``) with the recorded splits."""
+    from .model.read.ggml_dump import read_dump
+
     return list(read_dump(source))
+
+
+def import_log(
+    source: str | PathLike[str] | bytes | Sequence[str], *, graph: int | None = None
+) -> LogImport:
+    """The graphs of a llama.cpp debug log, with a summary of what could not be read.
+
+    ``graph``: the number of one graph; without it the last complete prompt and the last decode.
+    """
+    from .model.read.llama_log import read_log
+
+    return read_log(source, graph=graph)

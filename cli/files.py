@@ -9,7 +9,8 @@ from typing import Any
 
 from .model.certificate import Certificate
 from .model.codec import load_certificate, report_from_dict
-from .model.document import DocumentError, load, loads
+from .model.document import DocumentError, loads
+from .model.json_place import decode, read_text
 from .model.plan.lower import lower
 from .model.plan.planner import plan
 from .model.report import Report
@@ -19,12 +20,22 @@ from .output import CliError, read_input
 
 def read_schedule(path: str) -> Schedule:
     """The program-level schedule of a file (``-``: standard input); a graph is planned first."""
+    return read_document(path)[1]
+
+
+def read_document(path: str) -> tuple[str, Schedule]:
+    """The text of a file (``-``: standard input), and its schedule as a program."""
     try:
-        schedule = loads(read_input(path)) if path == "-" else load(path)
+        if path == "-":
+            source = "<stdin>"
+            text = decode(read_input(path), source)
+        else:
+            source, text = path, read_text(path)
+        schedule = loads(text, source)
     except DocumentError as error:
         raise CliError(str(error)) from None
     try:
-        return lower(plan(schedule))
+        return text, lower(plan(schedule))
     except ValueError as error:
         raise CliError(f"{path}: {error}") from None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,8 @@ COMMANDS = {
     "prove": ("prove", "Prove the theorems behind the rules, for every schedule."),
     "replay": ("replay", "Execute the counterexamples of a JSON report."),
     "explain": ("explain", "Say what a rule is about."),
-    "import": ("import_dump", "Turn a recorded ggml dump into documents."),
+    "audit": ("audit", "Say what a verdict rests on, and where it can be wrong."),
+    "import": ("import_dump", "Turn a llama.cpp debug log or a recorded ggml dump into documents."),
     "schema": ("schema", "Print the JSON Schema of a document."),
     "new": ("new", "Print an example document to start from."),
 }
@@ -92,6 +92,8 @@ def invoke(arguments: Sequence[str]) -> int:
         error_line("interrupted")
         return 130
     except Exception as error:
+        import traceback
+
         traceback.print_exc()
         error_line(f"this is a fault of splitproof, not of the input: {type(error).__name__}")
         return 4

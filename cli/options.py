@@ -10,6 +10,10 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 FORMATS = ("text", "json")
+#: What a check can also be written as: for code hosts.
+CHECK_FORMATS = (*FORMATS, "sarif", "github")
+#: Z3 resource units per obligation, by name.
+EFFORTS = {"small": 400_000, "normal": 4_000_000, "large": 400_000_000}
 
 
 class SymbolRange(click.ParamType):
@@ -30,6 +34,21 @@ class SymbolRange(click.ParamType):
         if low > high:
             self.fail(f"{value!r}: the range is empty", param, ctx)
         return name, low, high
+
+
+class Tokens(click.ParamType):
+    """``1,2,3`` → ``(1, 2, 3)``."""
+
+    name = "T1,T2,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        if re.fullmatch(r"\s*\d+(\s*,\s*\d+)*\s*", str(value), re.ASCII) is None:
+            self.fail(f"{value!r}: numbers of tokens, such as 1,2,3, were due", param, ctx)
+        return tuple(int(number) for number in str(value).split(","))
 
 
 class Ignored(click.ParamType):
@@ -69,6 +88,21 @@ def format_option(function: F) -> F:
     return option(
         "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
         help="What standard output carries: words, or one JSON document.",
+    )(function)  # fmt: skip
+
+
+def check_format_option(function: F) -> F:
+    return option(
+        "--format", "form", type=click.Choice(CHECK_FORMATS), default="text", show_default=True,
+        help="What standard output carries: words, one JSON document, one SARIF 2.1.0 log, or "
+        "annotations (workflow commands).",
+    )(function)  # fmt: skip
+
+
+def effort_option(function: F) -> F:
+    return option(
+        "--effort", type=click.Choice(list(EFFORTS)), default="normal", show_default=True,
+        help="How long the solver tries each obligation; it does not depend on the clock.",
     )(function)  # fmt: skip
 
 

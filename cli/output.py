@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,16 +73,46 @@ def read_input(path: str) -> bytes:
         raise CliError(reason(error)) from None
 
 
+#: Seconds before a line of progress is shown, and between two of them.
+PATIENCE, PAUSE = 0.5, 0.1
+
+
 @contextmanager
 def progress(what: str, quiet: bool = False) -> Iterator[Callable[[int, int], None] | None]:
-    """Show that work goes on: on standard error, and only on a terminal.
+    """Show that long work goes on: one line on standard error, and only on a terminal.
 
-    Yields a function of (done, total), or ``None`` where nothing is shown.
+    Yields a function of (done, total), or ``None`` where nothing is shown.  The line is taken
+    away at the end.
     """
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
+    line = _Line(what)
+    try:
+        yield line.show
+    finally:
+        line.clear()
 
-    with Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR"))).status(what) as status:
-        yield lambda done, total: status.update(f"{what}: {done} of {total}")
+
+class _Line:
+    def __init__(self, what: str) -> None:
+        self.what, self.started, self.width = what, time.monotonic(), 0
+        self.due = self.started + PATIENCE
+
+    def show(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now < self.due:
+            return
+        self.due = now + PAUSE
+        text = f"{self.what}: {done:,} of {total:,}, {now - self.started:.0f} s"
+        text = text[: max(10, shutil.get_terminal_size().columns - 1)]
+        self._write(text.ljust(self.width))
+        self.width = len(text)
+
+    def clear(self) -> None:
+        if self.width:
+            self._write(" " * self.width + "\r")
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write("\r" + text)
+        sys.stderr.flush()

@@ -6,7 +6,6 @@ file.  Keys are the long options without dashes in front: ``time-limit = 20``.
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,11 @@ from .output import CliError, reason
 
 #: Key → (type that is due, commands that take it).  ``ignore`` is a table of code = reason.
 KEYS: dict[str, tuple[type | tuple[type, ...], tuple[str, ...]]] = {
-    "format": (str, ("check", "plan", "run", "replay", "explain")),
+    "format": (str, ("check", "plan", "run", "replay", "explain", "audit")),
     "quiet": (bool, ("check", "run")),
     "time-limit": ((int, float), ("check", "run")),
+    "effort": (str, ("check",)),
+    "recheck": (bool, ("check",)),
     "strict-cost": (bool, ("check",)),
     "baseline": (str, ("check",)),
     "symbol": (dict, ("check",)),
@@ -58,6 +59,8 @@ def _nearest(directory: Path) -> Path | None:
 
 
 def _table(path: Path) -> dict[str, Any]:
+    import tomllib
+
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -37,7 +37,10 @@ def suppress(
 
 
 def exit_code(report: Report, strict_cost: bool = False) -> int:
-    """1 if a finding counts, 3 if something is undecided, else 0."""
+    """4 if a second solver contradicts, 1 if a finding counts, 3 if something is undecided,
+    else 0."""
+    if report.contradicted:
+        return 4
     costs = strict_cost and any(
         f.kind is Kind.COST and f.suppressed is None for f in report.findings
     )

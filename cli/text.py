@@ -81,6 +81,8 @@ def report_items(
             yield Text("")
             yield from finding_items(number, finding, schedule, known.get(finding.rule))
     if quiet:
+        if report.ledger:
+            yield Text(f"rechecked: {ledger_line(report)}", no_wrap=True)
         return
     if report.gaps:
         yield Text("")
@@ -89,6 +91,10 @@ def report_items(
     if report.crossing:
         yield Text("")
         yield Padding(crossing_table(report, schedule), (0, 0, 0, 2))
+    if report.ledger:
+        yield Text("")
+        yield Text(f"  rechecked: {ledger_line(report)}", style="bold")
+        yield Padding(ledger_table(report), (0, 0, 0, 2))
     if report.assumptions:
         yield Text("")
     for assumption in report.assumptions:
@@ -222,6 +228,34 @@ def crossing_table(report: Report, schedule: Schedule) -> Table:
     if len(report.crossing) > 1:
         total = sum(row[3] for row in report.crossing)
         table.add_row("", "", Text("in all", style="bold"), Text(size_text(total), style="bold"))
+    return table
+
+
+def ledger_line(report: Report) -> str:
+    """How many questions a second solver decided again, and how that ended."""
+    outcomes = [entry.outcome for entry in report.ledger]
+    parts = [
+        f"{outcomes.count(outcome)} {words}"
+        for outcome, words in (
+            ("agrees", "agree"), ("disagrees", "DISAGREE"), ("not rechecked", "not rechecked"),
+        )
+        if outcome in outcomes
+    ]  # fmt: skip
+    unfolded = sum(entry.form == "unfolded" for entry in report.ledger)
+    return f"{count(len(outcomes), 'question')} ({unfolded} unfolded): {', '.join(parts)}"
+
+
+def ledger_table(report: Report) -> Table:
+    """A line for each question: both solvers' versions, answers and times."""
+    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+    for _ in range(5):
+        table.add_column(no_wrap=True)
+    for entry in report.ledger:
+        rulings = [
+            f"{r.solver} {r.version} {r.answer} {r.seconds:.3f} s"
+            for r in (entry.first, entry.second)
+        ]
+        table.add_row(entry.name, entry.form, *rulings, entry.outcome)
     return table
 
 

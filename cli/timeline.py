@@ -62,7 +62,9 @@ def _ends(schedule: Schedule, command: Command) -> tuple[str, str] | None:
     return None
 
 
-def _role(example: Counterexample, step: Step) -> str:
+def role_of(example: Counterexample, step: Step) -> str:
+    """Whether a step is of the command that reads wrong bytes, or of the one that wrote them."""
+
     def is_party(party: Party | None) -> bool:
         return party is not None and (party.command, party.iteration, party.part) == (
             step.command, step.iteration, step.part
@@ -103,7 +105,7 @@ def rows(schedule: Schedule, example: Counterexample) -> list[Row]:
             text = f"└ {words}"
             open_on.pop(key, None)
         running = tuple(q for k, q in open_on.items() if k != key)
-        out.append(Row(step.iteration, _role(example, step), queue, text, running))
+        out.append(Row(step.iteration, role_of(example, step), queue, text, running))
         at += 1
     return out
 

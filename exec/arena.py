@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..model.device import Usage
+from ..model.device import Buffer, Usage
 from ..model.schedule import Schedule
 from .data import initial_bytes
 from .layout import Layouts
@@ -29,17 +29,34 @@ class Arena:
 
     Weights start as made from the seed, banks as zeros (what lies past the last slot must be
     finite), slot maps as -1 (empty banks); everything else is poison: a NaN as a float.
+    ``given``: buffers that come from outside, by name; they are used as they are.
     """
 
-    def __init__(self, schedule: Schedule, symbols: Mapping[str, int], seed: int = 0) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        symbols: Mapping[str, int],
+        seed: int = 0,
+        given: Mapping[str, Bytes] | None = None,
+    ) -> None:
         self.schedule = schedule
         self.layouts = Layouts(schedule, symbols)
         self._spaces: dict[str, Bytes] = {}
         self._operands: dict[str, Operand] = {}
+        self._given = given or {}
         for buffer in schedule.graph.buffers:
             lasting = buffer.usage in (Usage.WEIGHTS, Usage.ANY)
-            self._spaces[buffer.name] = _allocate(buffer.bytes, 0 if lasting else POISON_BYTE)
+            if buffer.name in self._given:
+                self._spaces[buffer.name] = self._take(buffer)
+            else:
+                self._spaces[buffer.name] = allocate(buffer.bytes, 0 if lasting else POISON_BYTE)
         self._fill(seed)
+
+    def _take(self, buffer: Buffer) -> Bytes:
+        raw = self._given[buffer.name]
+        if len(raw) < buffer.bytes:
+            raise ArenaError(f"buffer {buffer.name} has {buffer.bytes} bytes, {len(raw)} are given")
+        return raw
 
     def _fill(self, seed: int) -> None:
         graph = self.schedule.graph
@@ -54,7 +71,9 @@ class Arena:
                 operand.assign(initial_bytes(seed, operand.layout))
 
     def _lasting(self, name: str) -> bool:
-        return self.schedule.location(name).usage in (Usage.WEIGHTS, Usage.ANY)
+        """Whether a tensor has a content at the start that is to be made up."""
+        place = self.schedule.location(name)
+        return place.usage in (Usage.WEIGHTS, Usage.ANY) and place.space not in self._given
 
     def memory_of(self, name: str) -> str:
         """The name of the memory that a tensor lies in."""
@@ -66,7 +85,7 @@ class Arena:
             layout = self.layouts.placed(name)
             if layout.space not in self._spaces:
                 base = self.layouts.placed(self.schedule.base(name).name)
-                self._spaces[layout.space] = _allocate(base.end, POISON_BYTE)
+                self._spaces[layout.space] = allocate(base.end, POISON_BYTE)
             space = self._spaces[layout.space]
             if layout.offset < 0 or layout.end > len(space):
                 raise ArenaError(
@@ -90,7 +109,7 @@ class Arena:
         return len(raw)
 
 
-def _allocate(count: int, value: int) -> Bytes:
+def allocate(count: int, value: int) -> Bytes:
     """Aligned bytes.  Filling them also makes the system hand out the pages: a first touch in
     the middle of a run costs more than the kernel that makes it."""
     raw = np.empty(count + ALIGNMENT, np.uint8)

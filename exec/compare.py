@@ -9,6 +9,7 @@ import numpy as np
 
 from ..model.ops import OPS
 from ..model.schedule import Schedule
+from .functions import ROUNDED_TYPES
 from .quant import Array
 from .reference import Reference
 from .runtime import RunResult
@@ -71,8 +72,8 @@ class Comparison:
 def compare(result: RunResult, reference: Reference) -> Comparison:
     """Compare each output of each pass.  ``ValueError`` if the two ran at different symbols.
 
-    The reference multiplies exact activations; kernels for q8_0 weights round them to 8 bits
-    per block of 32 first, as ggml does.  :func:`tolerances` says what that may cost.
+    The reference multiplies exact activations; kernels for q8_0 and q4_0 weights round them to
+    8 bits per block of 32 first, as ggml does.  :func:`tolerances` says what that may cost.
     """
     world = reference.world
     if dict(world.symbols) != dict(result.symbols):
@@ -105,11 +106,11 @@ def difference(
 def tolerances(schedule: Schedule) -> dict[str, float | None]:
     """For each node, the share of its largest value by which a right run may differ.
 
-    0 where only ops stand before it that are the same to the bit.  Each q8_0 product rounds an
-    activation by at most half a step of ``max / 127`` of its block, and the step by 2⁻¹¹: as
-    independent errors, a standard deviation of at most 0.013 of that of the result (0.006 for
-    normally distributed activations).  ``ROUNDED_SHARE`` of the *largest* value is more than six
-    of these for any output of ten elements or more.  Errors of a chain of products add as
+    0 where only ops stand before it that are the same to the bit.  Each product with q8_0 or q4_0
+    weights rounds an activation by at most half a step of ``max / 127`` of its block, and the step
+    by 2⁻¹¹: as independent errors, a standard deviation of at most 0.013 of that of the result
+    (0.006 for normally distributed activations).  ``ROUNDED_SHARE`` of the *largest* value is more
+    than six of these for any output of ten elements or more.  Errors of a chain of products add as
     independent ones do: with the square root of the chain's length.  This is an estimate; the
     tests of the kernels hold each product to a strict bound.  A stale or missing operand, in
     contrast, changes a result by about its own size.
@@ -147,7 +148,7 @@ def _after(
     products, differs = max(n for n, _ in known), any(d for _, d in known)
     if differs and op in _CHAOTIC:
         return None
-    if op in ("mul_mat", "mul_mat_id") and schedule.tensor(src[0]).dtype == "q8_0":
+    if op in ("mul_mat", "mul_mat_id") and schedule.tensor(src[0]).dtype in ROUNDED_TYPES:
         products += 1
     return products, differs or op not in _EXACT
 

@@ -112,7 +112,7 @@ class ComputeTask:
         old = self.run.memory.read(self.targets[0]).raw if self.updates else None
         try:
             with np.errstate(all="ignore"):
-                return evaluate(self.node, operands, self.targets, old)
+                return evaluate(self.node, operands, self.targets, old, self.run.world.rounded)
         except OutOfRange:
             return undefined(self.targets)
 

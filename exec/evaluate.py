@@ -96,11 +96,16 @@ def meant_tensors(schedule: Schedule, node: Node) -> tuple[str, ...]:
 
 
 def evaluate(
-    node: Node, operands: Sequence[Operand], targets: Sequence[Layout], old: Bytes | None = None
+    node: Node,
+    operands: Sequence[Operand],
+    targets: Sequence[Layout],
+    old: Bytes | None = None,
+    rounded: bool = False,
 ) -> tuple[Written, ...]:
     """The bytes that a node writes to each of its written tensors.
 
-    ``old``: what the destination holds, for an op that updates it.  ``UnsupportedOp`` for an op
+    ``old``: what the destination holds, for an op that updates it.  ``rounded``: activations are
+    rounded where the weights are quantised, as kernels do.  ``UnsupportedOp`` for an op
     without a reference, ``OutOfRange`` for an id that indexes nothing.
     """
     for layout in targets:
@@ -128,7 +133,7 @@ def evaluate(
         return (_update_rows(node, operands, target, old),)
     if node.op not in OPS:
         raise UnsupportedOp(f"{node.op} ({node.dst}) is no op of the table")
-    return (Written(from_array(target.dtype, apply(operands, node, target.ne))),)
+    return (Written(from_array(target.dtype, apply(operands, node, target.ne, rounded))),)
 
 
 def _update_rows(node: Node, operands: Sequence[Operand], target: Layout, old: Bytes) -> Written:

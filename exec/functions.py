@@ -8,7 +8,7 @@ of that shape.  Sums are taken in float64 and rounded once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from ..model.graph import Node
 from ..model.tensor import DType
 from .quant import Array, Bytes, to_array
+from .rotation import rope
 
 Shape = tuple[int, int, int, int]
 
@@ -88,6 +89,45 @@ def mul_mat_id(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
     return result
 
 
+def rounded_rows(x: Array) -> Array:
+    """Each row in blocks of 32 as q8_0 would hold it, as float32 again (``quantize_row_q8_0``).
+
+    The integers are ``x · (127 / max |x|)``, halves to even; the scale that they are multiplied
+    with again is ``max |x| / 127`` rounded to float16.
+    """
+    # Split along dimension 0: (32, blocks, …), the elements of a block innermost.
+    blocks = x.astype(np.float32).reshape((32, x.shape[0] // 32, *x.shape[1:]), order="F")
+    most = np.abs(blocks).max(axis=0, keepdims=True)
+    with np.errstate(all="ignore"):
+        inverse = np.where(most > 0, np.float32(127) / most, np.float32(0)).astype(np.float32)
+        step = (most / np.float32(127)).astype(np.float16).astype(np.float32)
+        integers = np.rint(blocks * inverse)
+    result: Array = (integers * step).reshape(x.shape, order="F")
+    return result
+
+
+#: Weights whose products take the activations as q8_0.
+ROUNDED_TYPES = frozenset({"q8_0", "q4_0"})
+
+
+def _rounded(product: Function) -> Function:
+    """The product as ggml's CPU kernels take it: activations of quantised weights are rounded.
+
+    A weight times a scale and an activation times a scale are exact in float64, and so are
+    their sums but for the last bits: no different from an integer sum per block.
+    """
+
+    def function(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
+        if src[0].dtype.name not in ROUNDED_TYPES:
+            return product(src, node, ne)
+        x = src[1]
+        values = rounded_rows(x.array)
+        packed = np.ascontiguousarray(values.T).reshape(-1).view(np.uint8)
+        return product((src[0], replace(x, raw=packed), *src[2:]), node, ne)
+
+    return function
+
+
 # -- element-wise ---------------------------------------------------------------------------
 
 
@@ -142,9 +182,8 @@ def scale(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
 
 
 def clamp(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
-    return np.clip(
-        src[0].array, np.float32(node.param("min", -np.inf)), np.float32(node.param("max", np.inf))
-    )
+    low, high = (float(node.param(k, d)) for k, d in (("min", -np.inf), ("max", np.inf)))
+    return np.clip(src[0].array, np.float32(low), np.float32(high))
 
 
 def add_id(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
@@ -154,22 +193,41 @@ def add_id(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
     return x + bias[:, ids, 0, 0][:, :, :, None]
 
 
+def _halves(src: Sequence[Operand], node: Node) -> tuple[Array, Array]:
+    """Gate and factor: two sources, or the two halves of the rows of one."""
+    if len(src) == 2:
+        return src[0].array, src[1].array
+    half = src[0].ne[0] // 2
+    gate, up = src[0].array[:half], src[0].array[half:]
+    return (up, gate) if node.param("swapped", False) else (gate, up)
+
+
 def _gated(activation: Elementwise) -> Function:
     """``activation(a) · b``: two sources, or the two halves of the rows of one."""
 
     def function(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
-        if len(src) == 2:
-            gate, up = src[0].array, src[1].array
-        else:
-            half = src[0].ne[0] // 2
-            gate, up = src[0].array[:half], src[0].array[half:]
-            if node.param("swapped", False):
-                gate, up = up, gate
+        gate, up = _halves(src, node)
         with np.errstate(all="ignore"):
             result: Array = (activation(gate.astype(np.float64)) * up).astype(np.float32)
         return result
 
     return function
+
+
+def swiglu_oai(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
+    """``g · sigmoid(alpha · g) · (u + 1)``, g limited from above, u on both sides (gpt-oss)."""
+    alpha, limit = float(node.param("alpha", 1.702)), float(node.param("limit", 7.0))
+    gate, up = _halves(src, node)
+    g = np.minimum(gate.astype(np.float64), limit)
+    u = np.clip(up.astype(np.float64), -limit, limit)
+    with np.errstate(all="ignore"):
+        result: Array = (g / (1 + np.exp(-alpha * g)) * (u + 1)).astype(np.float32)
+    return result
+
+
+def fill(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
+    """``value`` everywhere."""
+    return np.full(ne, np.float32(float(node.param("value", 0.0))), np.float32)
 
 
 # -- rows -----------------------------------------------------------------------------------
@@ -217,6 +275,12 @@ def argsort(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
         raise UnsupportedOp(f"argsort {node.dst}: order is 'asc' or 'desc', not {order!r}")
     keys = -src[0].array if order in ("desc", 1) else src[0].array
     return np.argsort(keys, axis=0, kind="stable").astype(np.int32)
+
+
+def top_k(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
+    """Indices of the ``ne[0]`` largest of each row, largest first (ggml: in any order)."""
+    order = np.argsort(-src[0].array, axis=0, kind="stable")
+    return order[: ne[0]].astype(np.int32)
 
 
 def sum_rows(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
@@ -327,16 +391,26 @@ FUNCTIONS: dict[str, Function] = {
     "mul": _binary(np.multiply), "div": _binary(np.divide), "add_id": add_id,
     "silu": _unary(_silu), "sigmoid": _unary(_sigmoid), "gelu": _unary(_gelu),
     "relu": _unary(_relu), "scale": scale, "clamp": clamp,
-    "swiglu": _gated(_silu), "geglu": _gated(_gelu),
+    "swiglu": _gated(_silu), "geglu": _gated(_gelu), "swiglu_oai": swiglu_oai, "fill": fill,
+    "rope": rope, "top_k": top_k,
     "rms_norm": rms_norm, "soft_max": soft_max, "argsort": argsort, "sum_rows": sum_rows,
     "get_rows": get_rows, "cont": moved, "cpy": moved, "dup": moved, "concat": concat,
     "repeat": repeat,
 }  # fmt: skip
 
 
-def apply(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
-    """The value of a node that writes one whole destination.  ``UnsupportedOp`` for others."""
-    function = FUNCTIONS.get(node.op)
+#: The same, with activations rounded as ggml's CPU kernels round them.
+ROUNDED_FUNCTIONS: dict[str, Function] = {
+    **FUNCTIONS, "mul_mat": _rounded(mul_mat), "mul_mat_id": _rounded(mul_mat_id)
+}  # fmt: skip
+
+
+def apply(src: Sequence[Operand], node: Node, ne: Shape, rounded: bool = False) -> Array:
+    """The value of a node that writes one whole destination.  ``UnsupportedOp`` for others.
+
+    ``rounded``: activations that meet a q8_0 or q4_0 weight are rounded to q8_0 first.
+    """
+    function = (ROUNDED_FUNCTIONS if rounded else FUNCTIONS).get(node.op)
     if function is None:
         raise UnsupportedOp(f"{node.op} ({node.dst}) has no reference")
     result: Any = function(src, node, ne)

@@ -39,6 +39,7 @@ class World:
 
     ``touched``: further tensors that callbacks without declared footprints read and write.
     ``lenient``: an id that indexes nothing gives poison, where else ``OutOfRange`` is raised.
+    ``rounded``: products round their activations as kernels for quantised weights do.
     """
 
     schedule: Schedule
@@ -49,6 +50,7 @@ class World:
     inputs: Mapping[tuple[str, int], Array] = field(default_factory=dict)
     touched: tuple[str, ...] = ()
     lenient: bool = False
+    rounded: bool = False
     layouts: Layouts = field(init=False)
     versions: Versions = field(init=False)
 
@@ -200,15 +202,18 @@ def run_reference(
     integers: Integers = (),
     callbacks: Mapping[str, CallbackFunction] | None = None,
     inputs: Mapping[tuple[str, int], Array] | None = None,
+    rounded: bool = False,
 ) -> Reference:
     """Run a schedule's graph sequentially, ``repeat`` passes.
 
     ``integers``: ``(tensor, pass, values)``, flat and innermost first, in the place of made-up
-    inputs; ``inputs``: arrays by (tensor, pass).  ``UnsupportedOp`` names an op without a
-    reference, ``OutOfRange`` an id that indexes nothing, ``ValueError`` a symbol without a value.
+    inputs; ``inputs``: arrays by (tensor, pass).  ``rounded``: activations are rounded to q8_0
+    before they meet q8_0 and q4_0 weights, as ggml's kernels do.  ``UnsupportedOp`` names an op
+    without a reference, ``OutOfRange`` an id that indexes nothing, ``ValueError`` a symbol
+    without a value.
     """
     fixed = {(name, pass_): values for name, pass_, values in integers}
-    world = World(schedule, symbols, seed, fixed, callbacks or {}, inputs or {})
+    world = World(schedule, symbols, seed, fixed, callbacks or {}, inputs or {}, rounded=rounded)
     return sequential(world)
 
 
@@ -345,7 +350,9 @@ class _Run:
     ) -> tuple[Written, ...]:
         try:
             with np.errstate(all="ignore"):
-                return evaluate(node, operands, targets, old[0].raw if old else None)
+                return evaluate(
+                    node, operands, targets, old[0].raw if old else None, self.world.rounded
+                )
         except OutOfRange:
             if not self.world.lenient:
                 raise

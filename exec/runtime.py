@@ -31,15 +31,17 @@ from ..model.command import (
     SyncQueue,
     Wait,
 )  # fmt: skip
+from ..model.graph import Node
 from ..model.plan.lower import lower
 from ..model.schedule import Schedule
 from .arena import Arena
 from .bank import BankCounters, ExpertCopyCounters, RunningBanks, copy_used_experts
-from .cpu.table import choose
+from .cpu.table import Choice, choose
 from .evaluate import evaluate, read_tensors, written_tensors
 from .memory import Content
 from .operand import Operand
-from .quant import Array, to_array
+from .parallel import Team
+from .quant import Array, Bytes, to_array
 from .reference import CallbackFunction, Integers, World, input_commands, operand
 from .traffic import Traffic
 
@@ -120,15 +122,15 @@ def run(
     fixed = {(name, pass_): values for name, pass_, values in integers}
     program = lower(schedule)
     world = World(
-        program, _values(schedule, symbols or {}), seed, fixed, callbacks or {}, inputs or {}
+        program, symbol_values(schedule, symbols or {}), seed, fixed, callbacks or {}, inputs or {}
     )
-    machine = _Machine(world)
+    machine = Machine(world)
     for pass_ in range(program.repeat):
         machine.one_pass(pass_)
     return machine.result(schedule)
 
 
-def _values(schedule: Schedule, given: Mapping[str, int]) -> dict[str, int]:
+def symbol_values(schedule: Schedule, given: Mapping[str, int]) -> dict[str, int]:
     ranges = schedule.graph.ranges
     for name, value in given.items():
         if name not in ranges:
@@ -139,15 +141,36 @@ def _values(schedule: Schedule, given: Mapping[str, int]) -> dict[str, int]:
     return {name: given.get(name, high) for name, (low, high) in ranges.items()}
 
 
-class _Machine:
-    """The state of a run: memories, banks, and what was counted."""
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What a compute needs, found once."""
 
-    def __init__(self, world: World) -> None:
+    node: Node
+    choice: Choice
+    targets: list[Operand]
+    sources: list[Operand]
+    shares: list[tuple[Operand, list[Operand]]]
+
+
+class Machine:
+    """The state of a run: memories, banks, and what was counted.
+
+    ``buffers``: contents of buffers that come from outside (see ``Arena``).  ``team``: the
+    threads that share large products (default: the calling one alone).
+    """
+
+    def __init__(
+        self,
+        world: World,
+        buffers: Mapping[str, Bytes] | None = None,
+        team: Team | None = None,
+    ) -> None:
+        self.team = team or Team(1)
         self.world = world
         self.schedule = world.schedule
         self.seconds: dict[str, float] = {}
         with self._phase("allocate"):
-            self.arena = Arena(self.schedule, world.symbols, world.seed)
+            self.arena = Arena(self.schedule, world.symbols, world.seed, buffers)
         self.traffic = Traffic(self.arena)
         self.banks = RunningBanks(self.schedule, self.arena, self.traffic)
         self.used: dict[str, list[int]] = {}
@@ -155,6 +178,7 @@ class _Machine:
         self.expert_copies: dict[str, ExpertCopyCounters] = {}
         self.kernels: dict[tuple[str, str, bool], tuple[int, float]] = {}
         self.outputs: list[dict[str, Array]] = []
+        self._prepared: dict[int, _Prepared] = {}
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -170,16 +194,20 @@ class _Machine:
         self.used.clear()
         self.following = {i: later for i, _, later in input_commands(self.schedule, at)}
         for index, command in enumerate(self.schedule.program or ()):
-            if not command.when.holds(at):
+            if not self._exists(command, at):
                 continue
-            if isinstance(command, Compute):
-                node = self.schedule.graph.node(command.node)
-                if not node.when.holds(at):
-                    continue
             try:
                 self._execute(index, command, pass_)
             except Exception as error:
                 raise RunError(index, pass_, describe(command), error) from error
+
+    def _exists(self, command: Command, at: Mapping[str, int]) -> bool:
+        if command.when.parts and not command.when.holds(at):
+            return False
+        if not isinstance(command, Compute):
+            return True
+        when = self.schedule.graph.node(command.node).when
+        return not when.parts or when.holds(at)
 
     def _execute(self, index: int, command: Command, pass_: int) -> None:
         # Closed over the known commands: a new kind must say here what it does.
@@ -190,8 +218,7 @@ class _Machine:
         )
         match known:
             case Compute():
-                with self._phase("compute"):
-                    self._compute(known)
+                self._compute(index, known)
             case Copy(src=src, dst=dst):
                 with self._phase("copy"):
                     self.traffic.add(src, dst, self.arena.copy(src, dst))
@@ -220,34 +247,45 @@ class _Machine:
         source = self.arena.operand(name)
         return to_array(source.layout.dtype, source.packed().copy(), source.ne)
 
-    def _compute(self, command: Compute) -> None:
-        start = perf_counter()
+    def _prepare(self, command: Compute) -> _Prepared:
         node = self.schedule.graph.node(command.node)
         bound = {s: self.schedule.bound(command, i) for i, s in enumerate(node.src)}
         sources = [self.arena.operand(bound.get(n, n)) for n in read_tensors(node)]
         targets = [self.arena.operand(name) for name in written_tensors(node)]
-        choice = choose(node, [*targets, *sources])
+        shares = self.team.shares(node, targets[0], sources) if len(targets) == 1 else []
+        return _Prepared(node, choose(node, [*targets, *sources]), targets, sources, shares)
+
+    def _compute(self, index: int, command: Compute) -> None:
+        start = perf_counter()
+        if index not in self._prepared:  # the operands lie where they lie, in every pass
+            self._prepared[index] = self._prepare(command)
+        ready = self._prepared[index]
+        node, choice, targets, sources = ready.node, ready.choice, ready.targets, ready.sources
         if choice.kernel is None:
             self._by_reference(node.dst, targets, sources)
+        elif len(targets) == 1:
+            self.team.run(choice.kernel, node, ready.shares)
         else:
             # Only a custom op writes several: all at once, as none may see another's bytes.
-            results = [(target, _beside(target, len(targets))) for target in targets]
-            for _, result in results:
+            results = [replace(target, data=target.data.copy()) for target in targets]
+            for result in results:
                 choice.kernel(result, sources, node)
-            for target, result in results:
-                if result is not target:
-                    target.assign(result.packed())
+            for target, result in zip(targets, results, strict=True):
+                target.assign(result.packed())
         key = choice.op, choice.dtype, choice.kernel is not None
         count, seconds = self.kernels.get(key, (0, 0.0))
-        self.kernels[key] = count + 1, seconds + perf_counter() - start
+        taken = perf_counter() - start
+        self.kernels[key] = count + 1, seconds + taken
+        self.seconds["compute"] = self.seconds.get("compute", 0.0) + taken
 
     def _by_reference(self, name: str, targets: list[Operand], sources: list[Operand]) -> None:
         node = self.schedule.graph.node(name)
         values = [operand(source.layout, source.packed()) for source in sources]
         old = targets[0].packed().copy() if targets else None
         layouts = [target.layout for target in targets]
-        for target, written in zip(targets, evaluate(node, values, layouts, old), strict=True):
-            target.assign(written.raw)
+        written = evaluate(node, values, layouts, old, rounded=True)
+        for target, new in zip(targets, written, strict=True):
+            target.assign(new.raw)
 
     def _copy_experts(self, command: CopyExperts) -> None:
         if command.used_from is not None:
@@ -293,12 +331,6 @@ class _Machine:
             ),
             seconds=self.seconds,
         )
-
-
-def _beside(target: Operand, targets: int) -> Operand:
-    if targets == 1:
-        return target
-    return replace(target, data=target.data.copy())
 
 
 def describe(command: Command) -> str:

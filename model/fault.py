@@ -11,6 +11,7 @@ from collections.abc import Iterable
 Path = tuple[str | int, ...]
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_STEP = re.compile(r'\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]')
 
 
 class DocumentError(ValueError):
@@ -62,6 +63,27 @@ def show_path(path: Path) -> str:
         else:
             parts.append("[" + quote(key) + "]")
     return "".join(parts)
+
+
+def parse_path(text: str) -> Path:
+    """The path that :func:`show_path` wrote as ``text``; a name that it cut stays cut."""
+    path: list[str | int] = []
+    at = 1
+    while at < len(text):
+        step = _STEP.match(text, at)
+        if text[0] != "$" or step is None:
+            raise ValueError(f"{text!r} is no path such as $.program[3]")
+        plain, index, quoted = step.groups()
+        if index is not None:
+            path.append(int(index))
+        else:
+            path.append(plain if plain is not None else _unquoted(quoted))
+        at = step.end()
+    return tuple(path)
+
+
+def _unquoted(text: str) -> str:
+    return text.replace('\\"', '"').encode("ascii", "replace").decode("unicode_escape")
 
 
 def quote(text: str, limit: int = 60) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from json.decoder import scanstring  # type: ignore[attr-defined]
@@ -138,6 +139,38 @@ def locate(text: str, path: Path, *, at_key: bool = False) -> tuple[int, int]:
             break
         at = found[0] if last else found[1]
     return place(text, at)
+
+
+class Places:
+    """Lines and columns of many values of one text.
+
+    The children of a value are looked up once, so that each command of a long program costs
+    one step, where :func:`locate` walks to it from the start.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
+        self._children: dict[int, dict[str | int, int]] = {}
+
+    def at(self, path: Path) -> tuple[int, int]:
+        """Line and column, from 1, of the value at ``path``, or of the last one on the way."""
+        offset = _skip(self._text, 0)
+        for key in path:
+            below = self._below(offset).get(key)
+            if below is None:
+                break
+            offset = below
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+    def _below(self, offset: int) -> dict[str | int, int]:
+        if offset not in self._children:
+            found: dict[str | int, int] = {}
+            if self._text[offset : offset + 1] in ("[", "{"):
+                found = {name: value for name, _, value in _children(self._text, offset)}
+            self._children[offset] = found
+        return self._children[offset]
 
 
 def place(text: str, at: int) -> tuple[int, int]:

@@ -64,12 +64,39 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a solver said to one question: ``sat`` (a counterexample exists), ``unsat`` or
+    ``unknown``."""
+
+    solver: str
+    version: str
+    answer: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rechecked:
+    """One question, decided twice.
+
+    ``form``: ``as asked``, or ``unfolded`` (before any arithmetic).  ``outcome``: ``agrees``,
+    ``disagrees``, or ``not rechecked`` where one of the two gave up.
+    """
+
+    name: str
+    form: str
+    first: Ruling
+    second: Ruling
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The result of one check.
 
     ``obligations``: how many there were; ``solved``: of these, how many went to the solver
     (the others are plain arithmetic).  ``crossing``: bytes that cross memories per split, at
-    the upper bounds of the symbols.
+    the upper bounds of the symbols.  ``ledger``: what a second solver said, if one was asked;
+    ``contradicted``: it said something else.
     """
 
     verdict: Verdict
@@ -85,6 +112,8 @@ class Report:
     digest: str = ""
     crossing: tuple[tuple[int, str, str, int], ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
+    ledger: tuple[Rechecked, ...] = ()
+    contradicted: bool = False
 
     @property
     def failures(self) -> tuple[Finding, ...]:

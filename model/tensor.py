@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from .symbol import Expr
@@ -27,7 +27,7 @@ class DType:
 @cache
 def dtypes() -> dict[str, DType]:
     """All ggml types by lower-case name, from the constants of the ``gguf`` package."""
-    constants = _gguf_constants()
+    constants = gguf_constants()
     sizes = constants.GGML_QUANT_SIZES
     table = {}
     for member, (block, block_bytes) in sizes.items():
@@ -42,7 +42,9 @@ def dtype(name: str) -> DType:
     return dtypes()[name.lower()]
 
 
-def _gguf_constants() -> Any:
+@cache
+def gguf_constants() -> Any:
+    """The ``constants`` module of the ``gguf`` package, or the package once it is loaded."""
     # The package's __init__ imports its readers and writers (0.4 s); the constants stand alone.
     if "gguf" in sys.modules:
         return sys.modules["gguf"]
@@ -109,13 +111,7 @@ class Tensor:
         """Bytes from the first to one past the last (holes of a strided tensor included)."""
         if self.bytes is not None and not self.shape:
             return Expr.of(self.bytes)
-        kind = self.type
-        inner = self.shape[0].constant
-        blocks = Expr.of(inner // kind.block) if inner is not None else self.shape[0]
-        end = Expr.of(kind.block_bytes)
-        for count, stride in zip((blocks, *self.shape[1:]), self.nb, strict=True):
-            end = end + (count - 1) * stride
-        return end
+        return _extent(self.dtype, self.shape, self.nb)
 
     @property
     def packed(self) -> bool:
@@ -128,6 +124,18 @@ class Tensor:
         if self.bytes is not None and not self.shape:
             return Expr.of(self.bytes)
         return packed_bytes(self.dtype, self.shape)
+
+
+# A large graph asks for the same few layouts again and again.
+@lru_cache(maxsize=4096)
+def _extent(kind: str, shape: tuple[Expr, ...], strides: tuple[Expr, ...]) -> Expr:
+    t = dtype(kind)
+    inner = shape[0].constant
+    blocks = Expr.of(inner // t.block) if inner is not None else shape[0]
+    end = Expr.of(t.block_bytes)
+    for count, stride in zip((blocks, *shape[1:]), strides, strict=True):
+        end = end + (count - 1) * stride
+    return end
 
 
 def packed_bytes(kind: str, shape: tuple[Expr, ...]) -> Expr:
@@ -144,6 +152,7 @@ def packed_bytes(kind: str, shape: tuple[Expr, ...]) -> Expr:
     return total
 
 
+@lru_cache(maxsize=4096)
 def packed_strides(kind: str, shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """ggml's ``nb`` of a packed tensor: bytes from one block, row, plane… to the next."""
     t = dtype(kind)

@@ -16,6 +16,7 @@ EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
 BAD, GOOD = str(EXAMPLES / "pf001.json"), str(EXAMPLES / "pf001-repaired.json")
 STATIC = str(EXAMPLES / "bk001.json")
 DUMP = str(EXAMPLES / "llama-olmoe.jsonl.gz")
+LOG = str(EXAMPLES / "small.log")
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import signal
@@ -13,7 +15,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import splitproof
-from cli_case import BAD, DUMP, EXAMPLES, GOOD, STATIC, Run, one_line, process, run
+from cli_case import BAD, DUMP, EXAMPLES, GOOD, LOG, STATIC, Run, one_line, process, run
 from splitproof.main import COMMANDS
 
 __all__ = ["run"]  # a fixture
@@ -67,6 +69,36 @@ def test_a_baseline_lets_known_findings_pass(run: Run, tmp_path: Path) -> None:
     (tmp_path / "known.json").write_text(out, encoding="utf-8")
     assert run("check", "--baseline", "known.json", BAD)[0] == 0
     assert run("check", "--baseline", "known.json", STATIC)[0] == 1
+
+
+def test_a_second_solver(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cvc5", reason="the extra 'recheck' is not installed")
+    from splitproof.model.report import Ruling
+    from splitproof.verify.recheck import Second
+
+    code, out, _ = run("check", "--recheck", GOOD)
+    assert code == 0 and " agree" in out and "cvc5" in out and "unfolded" in out
+    monkeypatch.setattr(Second, "decide", lambda self, text: Ruling("cvc5", "0", "sat", 0.0))
+    code, out, _ = run("check", "--recheck", "--format", "json", GOOD)
+    report = json.loads(out)
+    assert code == 4 and report["verdict"] == "unknown" and report["contradicted"]
+    assert {entry["outcome"] for entry in report["ledger"]} >= {"disagrees"}
+
+
+def test_without_the_second_solver(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cvc5", None)
+    code, out, err = run("check", "--recheck", GOOD)
+    assert (code, out) == (2, "") and "splitproof[recheck]" in one_line(err)
+
+
+def test_questions_are_written(run: Run, tmp_path: Path) -> None:
+    assert run("check", "-q", "--smt2", "questions", GOOD)[0] == 0
+    texts = [path.read_text() for path in sorted((tmp_path / "questions").glob("*.smt2"))]
+    assert len(texts) > 5 and all(text.endswith("(check-sat)\n") for text in texts)
+    assert run("check", "--smt2", "questions", GOOD, BAD)[0] == 2
+    (tmp_path / "file").write_text("")
+    code, _, err = run("check", "--smt2", "file", GOOD)
+    assert code == 2 and "file" in one_line(err)
 
 
 def test_a_part_of_the_range(run: Run) -> None:
@@ -305,3 +337,43 @@ def test_a_wrong_setting_is_one_line(run: Run, tmp_path: Path, text: str, due: s
     (tmp_path / "pyproject.toml").write_text(text)
     code, _, err = run("check", GOOD)
     assert code == 2 and due in one_line(err)
+
+
+def test_import_of_a_log(run: Run) -> None:
+    code, out, err = run("import", LOG, "-o", "graph.json")
+    assert (code, out) == (0, "")
+    assert "43 lines: 25 of graphs, 18 of other messages, 0 unreadable" in err
+    assert "graph 1 (prompt): 4 split(s), 7 nodes" in err
+    code, out, _ = run("check", "-q", "graph.0.json", "graph.1.json")
+    assert code == 3
+    assert "CO001" in out
+    assert run("import", LOG, "--graph", "0", "-o", "one.json")[0] == 0
+    assert run("import", LOG, "--graph", "3", "-o", "one.json")[0] == 2
+
+
+def test_import_lists_unreadable_lines(run: Run) -> None:
+    lines = Path(LOG).read_text(encoding="utf-8").splitlines()
+    Path("cut.log").write_text("\n".join([*lines[:18], lines[18][:40], *lines[19:]]))
+    _, _, err = run("import", "cut.log", "-o", "graph.json")
+    assert "cut.log:19: unreadable: " in err
+
+
+@pytest.mark.parametrize("source", [LOG, DUMP])
+@pytest.mark.parametrize("packed", [False, True])
+def test_import_from_standard_input(
+    source: str, packed: bool, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Path(source).read_bytes()
+    data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+    data = gzip.compress(data) if packed else data
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    code, out, _ = run("import", "-", "--graph", "1", "-o", "-")
+    assert code == 0
+    assert json.loads(out)["format"] == "splitproof/1"
+
+
+def test_a_log_without_a_graph_is_an_error(run: Run) -> None:
+    Path("empty.log").write_text("llama_context: n_ctx = 256\n")
+    code, out, err = run("import", "empty.log", "-o", "graph.json")
+    assert (code, out) == (2, "")
+    assert "no graph in 1 line(s)" in one_line(err)

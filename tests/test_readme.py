@@ -92,7 +92,8 @@ def run_python(block: Block, folder: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_blocks(page: Path, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
+    for name in ("examples", "soundness"):
+        shutil.copytree(ROOT / "docs" / name, tmp_path / "docs" / name)
     for block in blocks(page):
         if block.language == "json" and block.title:
             (tmp_path / block.title).write_text(block.text, encoding="utf-8")

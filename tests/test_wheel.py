@@ -42,6 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in FOLDERS:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    shutil.copytree(ROOT / "docs" / "rules", source / "docs" / "rules", ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps"]
@@ -88,6 +89,7 @@ def test_the_wheel_holds_every_module(wheel: Path) -> None:
         for path in (ROOT / folder).rglob("*.py"):
             assert f"{prefix}/{path.relative_to(ROOT / folder).as_posix()}" in inside
     assert "splitproof/py.typed" in inside
+    assert "splitproof/pages/PF001.md" in inside
     assert any(name.endswith("licenses/LICENSE") for name in inside)
 
 
@@ -107,3 +109,5 @@ def test_check_outside_the_checkout(python: Path, tmp_path: Path) -> None:
     done = execute([command, "check", "pf001.json"], tmp_path)
     assert done.returncode == 1, done.stderr
     assert "PF001 prefetch-source-not-compute" in done.stdout
+    done = execute([command, "check", "--format", "sarif", "pf001.json"], tmp_path)
+    assert done.returncode == 1 and "## What must hold" in done.stdout, done.stderr

@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
 
 from ..model.command import Callback
 from ..model.document import digest
 from ..model.graph import Graph, Node
 from ..model.report import Finding, Gap, Kind, Report, Verdict
 from ..model.schedule import Schedule
-from .encode import DEFAULT_EFFORT, Solver
+from ..model.version import VERSION
+from .encode import DEFAULT_EFFORT, Observer, Solver, z3_version
 from .footprint import Footprints
 from .obligation import Fault, Judge, Undecided
 from .order import Order, build_order
@@ -26,6 +26,7 @@ from .rules import RULES, Broken, Statics, broken_statics, classify
 from .rules.case import Case
 from .rules.cost import co001, crossing
 from .sequential import Sequential
+from .term import PlainScope, Scope
 from .witness import counterexample
 
 Progress = Callable[[int, int], None]
@@ -46,7 +47,8 @@ class Options:
     ``only``: the rules to look at; ``symbols``: narrower ranges.  Either makes a report of a
     part, without a digest.  ``ignore``: rules whose findings do not count, with a reason each:
     they stay in the report, and it stays ``violated``.  ``solver``: one that remembers the
-    questions of earlier checks (its own effort counts).
+    questions of earlier checks (its own effort counts).  ``fold``: answer by plain arithmetic
+    what it can answer; ``observer``: told of what went to Z3.
     """
 
     effort: int = DEFAULT_EFFORT
@@ -56,6 +58,8 @@ class Options:
     symbols: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     progress: Progress | None = None
     solver: Solver | None = None
+    fold: bool = True
+    observer: Observer | None = None
 
 
 def check(schedule: Schedule, options: Options | None = None) -> Report:
@@ -108,7 +112,10 @@ def _with(graph: Graph, **changes: object) -> Graph:
 class _Check:
     def __init__(self, schedule: Schedule, options: Options, started: float) -> None:
         self.schedule, self.options, self.started = schedule, options, started
-        self.solver = options.solver or Solver(options.effort)
+        scope = Scope if options.fold else PlainScope
+        self.solver = options.solver or Solver(
+            options.effort, scope=scope, observer=options.observer
+        )
         self.asked_before = self.solver.questions
         self.findings: dict[tuple[object, ...], Finding] = {}
         self.gaps: dict[tuple[str, str], Gap] = {}
@@ -181,6 +188,18 @@ class _Check:
                     self._fault(schedule, judge, outcome)
         self.obligations += judge.obligations
         self.gaps.update(self._over_reads(schedule))
+        self._sizes_only(schedule)
+
+    def _sizes_only(self, schedule: Schedule) -> None:
+        """Order is decided for tensors of any shape; what lies in their bytes is not."""
+        operands = (n for node in schedule.graph.nodes for n in (*node.src, node.dst))
+        names = [n for n in dict.fromkeys(operands) if not schedule.tensor(n).shape]
+        if names:
+            reason = (
+                f"{len(names)} tensor(s), {names[0]!r} first, are known only by their sizes: "
+                "whether types and shapes fit, and which bytes a node needs, is not decided"
+            )
+            self.gap(Verdict.UNKNOWN, reason, "$.tensors")
 
     def _clock(self, done: int, total: int) -> None:
         limit = self.options.seconds
@@ -245,10 +264,11 @@ class _Check:
     def report(self, schedule: Schedule, seconds: float) -> Report:
         findings = tuple(sorted(self._kept(), key=_rank))
         gaps = tuple(self.gaps.values())
+        asked = self.solver.questions - self.asked_before
         report = Report(
             Verdict.PROVED, findings, gaps, tuple(self._assumptions()), self.obligations,
-            self.solver.questions - self.asked_before, schedule.repeat, self.regimes,
-            self.commands, seconds, self._digest(schedule), self.crossing, _versions(),
+            asked, schedule.repeat, self.regimes, self.commands, seconds,
+            self._digest(schedule), self.crossing, _versions(),
         )  # fmt: skip
         return replace(report, verdict=self._verdict(report))
 
@@ -314,10 +334,4 @@ def at(schedule: Schedule, regime: Regime) -> Schedule:
 
 
 def _versions() -> tuple[tuple[str, str], ...]:
-    found = []
-    for name in ("splitproof", "z3-solver"):
-        try:
-            found.append((name, version(name)))
-        except PackageNotFoundError:
-            found.append((name, "unknown"))
-    return tuple(found)
+    return (("splitproof", VERSION), ("z3", z3_version()))

@@ -5,13 +5,14 @@ Effort is bounded by Z3's ``rlimit``, which does not depend on the clock; seeds 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import z3
 
-from .term import Bool, Int, Values
+from .term import Bool, Int, Scope, Values
 
 #: Z3 resource units for one obligation: about a second on a current core.
 DEFAULT_EFFORT = 4_000_000
@@ -82,15 +83,30 @@ _BOOL: dict[str, Callable[[Encoder, Any], Any]] = {
 }
 
 
+class Asked(NamedTuple):
+    """What went to Z3: a term, and the ranges ``(name, low, high)`` of what is free in it."""
+
+    term: Bool
+    symbols: tuple[tuple[str, int, int], ...]
+    variables: tuple[tuple[str, int, int], ...]
+
+
+#: Told of each question that went to Z3, its answer and how long it took.
+Observer = Callable[[Asked, Answer, float], None]
+
+
 @dataclass(slots=True)
 class Solver:
     """Asks Z3 whether a term has a model; equal questions are asked once.
 
-    ``effort``: rlimit per question.  ``questions``: how many went to Z3.
+    ``effort``: rlimit per question.  ``questions``: how many went to Z3.  ``scope``: how terms
+    for it are built, folded by plain arithmetic or as they stand.
     """
 
     effort: int = DEFAULT_EFFORT
     questions: int = 0
+    scope: type[Scope] = Scope
+    observer: Observer | None = None
     cache: dict[Bool, Answer] = field(default_factory=dict)
     context: z3.Context = field(default_factory=z3.Context)
 
@@ -106,7 +122,11 @@ class Solver:
         variables = variables or {}
         key = (term, tuple(symbols.items()), tuple(variables.items()))
         if key not in self.cache:
-            self.cache[key] = self._ask(term, symbols, variables)
+            started = time.monotonic()
+            answer = self.cache[key] = self._ask(term, symbols, variables)
+            if self.observer is not None:
+                asked = Asked(term, _listed(symbols), _listed(variables))
+                self.observer(asked, answer, time.monotonic() - started)
         return self.cache[key]
 
     def _ask(
@@ -125,12 +145,29 @@ class Solver:
                 solver.add(low <= value, value <= high)
         solver.add(encoder.truth(term))
         solver.set("rlimit", self.effort)
-        result = solver.check()
+        result = _check(solver)
         if result == z3.unsat:
             return Answer(False)
         if result == z3.unknown:
             return Answer(None, reason=solver.reason_unknown())
         return Answer(True, _read(solver, encoder, symbols, variables))
+
+
+def _check(solver: z3.Solver) -> Any:
+    """Z3 takes Ctrl-C for itself while it solves, and stops; hand it on."""
+    result = solver.check()
+    if result == z3.unknown and solver.reason_unknown() == "interrupted from keyboard":
+        raise KeyboardInterrupt
+    return result
+
+
+def _listed(ranges: Mapping[str, tuple[int, int]]) -> tuple[tuple[str, int, int], ...]:
+    return tuple((name, low, high) for name, (low, high) in ranges.items())
+
+
+def z3_version() -> str:
+    """The version of the Z3 that answers."""
+    return str(z3.get_version_string())
 
 
 def _read(
@@ -167,7 +204,7 @@ def _shrink(solver: z3.Solver, model: Any, value: Any, low: int) -> Any:
         middle = (low + high) // 2
         solver.push()
         solver.add(value <= middle)
-        if solver.check() == z3.sat:
+        if _check(solver) == z3.sat:
             model = solver.model()
             high = int(model.eval(value, model_completion=True).as_long())
         else:  # none there, or too hard to tell: a larger number is good enough

@@ -103,7 +103,7 @@ class Judge:
         self.banks = Banks(schedule, footprints)
         self.unknown_places = UnknownPlaces(schedule, sequential, footprints)
         self.obligations = 0
-        scope = Scope(symbols, {})
+        scope = solver.scope(symbols, {})
         self.regime = scope.condition(regime)
         facts = (
             self.regime[1:]
@@ -121,7 +121,9 @@ class Judge:
         if self.unknown_places.concern(read):
             self.obligations += 1
             if not self.unknown_places.ordered_like_sequence(read, read.time):
-                yield Undecided(read, "where a view lies in its base is not known")
+                whole = read.due.shape or read.due.view_of is not None
+                known = "where a view lies in its base is" if whole else "more than its size is"
+                yield Undecided(read, f"{known} not known")
             return
         scope = self._scope(read.region)
         byte = variable(BYTE)
@@ -141,11 +143,11 @@ class Judge:
     def _scope(self, region: Region) -> Scope:
         _, high = region.extent.bounds(self.symbols)
         inside = {("le", variable(BYTE) + 1 - size(region.extent))}
-        return Scope(self.symbols, {BYTE: (0, max(high - 1, 0))}, self.facts | inside)
+        return self.solver.scope(self.symbols, {BYTE: (0, max(high - 1, 0))}, self.facts | inside)
 
     def _domain(self, read: Read, byte: Int, address: Int, scope: Scope) -> list[Bool]:
         # The extent is a fact of the scope (it folds), so it is stated here without it.
-        bare = Scope(scope.symbols, scope.variables, self.facts)
+        bare = self.solver.scope(scope.symbols, scope.variables, self.facts)
         parts = [read.region.contains(address, bare)]
         if read.experts is not None:
             parts.append(_selects(read.experts, quotient(byte, read.experts.stride), bare))
@@ -236,7 +238,12 @@ class Judge:
         yield None, "none", empty
 
     def _latest(self, write: Write, here: Bool, found: list[tuple[Write, Bool]]) -> Bool:
-        later = (neg(other) for w, other in found if self.order.before(write.part, w.part))
+        # From the end, what covers the byte in any case is found soonest: most bytes of a shared
+        # buffer have many writers, of which the last is the one that counts.
+        for other, covers in reversed(found):
+            if covers is True and self.order.before(write.part, other.part):
+                return False
+        later = (neg(covers) for w, covers in found if self.order.before(write.part, w.part))
         return conj([here, *later])
 
     def _sees(self, read: Read, address: Int, target: Target, scope: Scope) -> Bool:

@@ -13,7 +13,6 @@ from itertools import product
 from ..model.schedule import Schedule
 from ..model.symbol import PASS, Comparison, Condition
 from .encode import Solver
-from .term import Scope
 
 #: more cells than this are left undecided
 MAX_REGIMES = 512
@@ -66,7 +65,7 @@ def regimes(schedule: Schedule, solver: Solver) -> list[Regime]:
     """The non-empty cells; raises ``TooManyRegimes``."""
     symbols = schedule.graph.symbols
     ranges = {name: (low, high) for name, low, high in symbols}
-    scope = Scope(ranges, {})
+    scope = solver.scope(ranges, {})
     cells = [Condition()]
     for atom in dict.fromkeys(part for guard in guards(schedule) for part in guard.parts):
         if not atom.symbols:

@@ -172,6 +172,18 @@ class Scope:
         return table[part.op]()
 
 
+class PlainScope(Scope):
+    """A scope that folds nothing: comparisons stay as they stand, for a solver to decide."""
+
+    __slots__ = ()
+
+    def le(self, left: Int, right: Int) -> Bool:
+        return ("le", left - right)
+
+    def eq(self, left: Int, right: Int) -> Bool:
+        return ("eq", left - right)
+
+
 def used(set_id: str, expert: Int) -> Bool:
     """Whether ``expert`` is in the used set of that name: free, the router decides."""
     return ("used", set_id, expert)

@@ -222,6 +222,7 @@ class _Witness:
         slot = self._destroyed_slot()
         symbols, found, place = self.fault.values.symbols, [], 0
         hit = self._hits_early()
+        chosen = hit or self.root.relation in ("overflow", "unserved", "outdated")
         tensors = [
             t
             for t in self.schedule.graph.tensors
@@ -230,7 +231,7 @@ class _Witness:
         for iteration in range(self.schedule.repeat):
             for tensor in tensors:
                 assert tensor.values is not None
-                if not (tensor.input or hit or self._steers(tensor)):
+                if not (tensor.input or chosen or self._steers(tensor)):
                     continue  # computed: whatever comes of it will do
                 low, high = tensor.values
                 count = tensor.elements.value(symbols)

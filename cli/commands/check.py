@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import click
 
 from ..api import check as check_schedule
-from ..files import read_reports, read_schedule, writable
-from ..minimized import minimized, minimized_text, minimized_to_dict
+from ..checked import Checked
+from ..files import read_document, read_reports, read_schedule, writable
+from ..minimized import Minimized, minimized, minimized_text, minimized_to_dict
 from ..model.certificate import certify
 from ..model.codec import certificate_to_dict, report_to_dict
 from ..model.document import dumps
 from ..model.minimal import Minimal
-from ..model.report import Report, Rule
+from ..model.report import Rule
 from ..model.schedule import Schedule
 from ..options import (
+    EFFORTS,
     Ignored,
     RuleCode,
     SymbolRange,
-    format_option,
+    check_format_option,
+    effort_option,
     option,
     quiet_option,
     time_limit_option,
 )
-from ..output import CliError, emit, emit_json, error_line, progress, write_file
+from ..output import CliError, emit, emit_json, error_line, progress, reason, write_file
 from ..suppress import exit_code, known_findings, suppress, worst
-from ..text import render, report_items
 
 
 @click.command("check")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@format_option
+@check_format_option
 @option(
     "--symbol",
     "symbols",
@@ -61,6 +67,18 @@ from ..text import render, report_items
     help="Findings that this earlier JSON report has (rule and message) do not count.",
 )
 @time_limit_option
+@effort_option
+@option(
+    "--recheck",
+    is_flag=True,
+    help="Let a second solver, cvc5, decide every question again; exit 4 if it disagrees.",
+)
+@click.option(
+    "--smt2",
+    type=click.Path(),
+    metavar="DIR",
+    help="Write every question as SMT-LIB 2 into this folder (one FILE).",
+)
 @option("--strict-cost", is_flag=True, help="Findings of kind cost fail the check.")
 @click.option(
     "--certificate",
@@ -93,6 +111,9 @@ def command(
     ignore: tuple[tuple[str, str], ...],
     baseline: str | None,
     time_limit: float | None,
+    effort: str,
+    recheck: bool,
+    smt2: str | None,
     strict_cost: bool,
     certificate_path: str | None,
     syncs: bool,
@@ -103,7 +124,8 @@ def command(
     """Prove each schedule right, or show how it goes wrong.
 
     FILE is a document of the split or the program level; - is standard input.  With
-    --format json, one FILE gives a report, several give a list of them in the same order.
+    --format json, one FILE gives a report, several give a list of them in the same order;
+    with --format sarif there is one log for all.
     """
     from ..verify.rules.table import RULES
 
@@ -116,46 +138,94 @@ def command(
             )
         writable(certificate_path)
     _require_whole(files, bool(symbols or only), syncs or contract, output, syncs)
+    if smt2 is not None and len(files) != 1:
+        raise click.UsageError("--smt2 takes one FILE")
     known = known_findings(r for r, _ in read_reports(baseline)) if baseline else frozenset()
 
+    if syncs or contract:
+        one = partial(
+            minimized, syncs=syncs, contracts=contract, time_limit=time_limit,
+            ignore=dict(ignore), known=known, baseline=baseline or "",
+        )  # fmt: skip
+        ctx.exit(_check_many_times(files, form, one, output, quiet, strict_cost))
+
+    def judge(path: str) -> Checked:
+        text, schedule = read_document(path)
+        ranges = _ranges(path, schedule, symbols)
+        with progress(f"checking {path}", quiet) as step, _one_line():
+            report = check_schedule(
+                schedule, only=only, symbols=ranges, time_limit=time_limit, progress=step,
+                effort=EFFORTS[effort], recheck=recheck, smt2=smt2,
+            )  # fmt: skip
+        report = suppress(report, dict(ignore), known, baseline or "")
+        return Checked(path, text, schedule, report)
+
+    codes: list[int] = []
+    checked: list[Checked] = []
+    for path in files:
+        try:
+            found = judge(path)
+        except CliError as error:
+            error_line(error.format_message())
+            codes.append(error.exit_code)
+            found = Checked(path, error=error.format_message())
+        else:
+            assert found.report is not None
+            codes.append(exit_code(found.report, strict_cost))
+            if certificate_path is not None:
+                text = json.dumps(certificate_to_dict(certify(found.report)), indent=2)
+                write_file(certificate_path, text + "\n")
+        checked.append(found)
+        if form == "text":
+            _print(found, RULES, quiet, strict_cost, first=path == files[0])
+        elif form == "github":
+            _annotate(found, RULES, strict_cost)
+    if form == "json":
+        entries = [_entry(file) for file in checked]
+        emit_json(entries if len(files) > 1 else entries[0])
+    elif form == "sarif":
+        from ..sarif import sarif_log
+
+        code = worst(codes)
+        emit_json(sarif_log(checked, RULES, exit_code=code, strict_cost=strict_cost))
+    ctx.exit(worst(codes))
+
+
+def _check_many_times(
+    files: tuple[str, ...],
+    form: str,
+    one: Callable[[Schedule], Minimized],
+    output: str | None,
+    quiet: bool,
+    strict_cost: bool,
+) -> int:
+    """The check with waits left out, or with other contracts, file by file; the exit code."""
+    from ..verify.rules.table import RULES
+
+    if form not in ("text", "json"):
+        raise click.UsageError("--syncs and --contract are shown as text or json")
     codes: list[int] = []
     entries: list[Any] = []
     for path in files:
         try:
             schedule = read_schedule(path)
-            if syncs or contract:
-                with progress(f"checking {path} many times", quiet):
-                    result = minimized(
-                        schedule, syncs=syncs, contracts=contract, time_limit=time_limit,
-                        ignore=dict(ignore), known=known, baseline=baseline or "",
-                    )  # fmt: skip
-                codes.append(result.code(strict_cost))
-                if form == "json":
-                    entries.append(minimized_to_dict(result))
-                else:
-                    text = minimized_text(result, path, RULES, quiet, strict_cost)
-                    emit(text if path == files[0] or quiet else "\n" + text)
-                if output is not None and result.syncs is not None:
-                    _write_reduced(output, result.syncs)
-                continue
-            report = _check(path, schedule, symbols, only, time_limit, quiet)
+            with progress(f"checking {path} many times", quiet):
+                result = one(schedule)
         except CliError as error:
             error_line(error.format_message())
             codes.append(error.exit_code)
             entries.append({"source": path, "error": error.format_message()})
             continue
-        report = suppress(report, dict(ignore), known, baseline or "")
-        codes.append(exit_code(report, strict_cost))
-        if form == "json":
-            entries.append(report_to_dict(report, schedule))
-        else:
-            _print(report, schedule, path, RULES, quiet, strict_cost, first=path == files[0])
-        if certificate_path is not None:
-            text = json.dumps(certificate_to_dict(certify(report)), indent=2)
-            write_file(certificate_path, text + "\n")
+        codes.append(result.code(strict_cost))
+        entries.append(minimized_to_dict(result))
+        if form == "text":
+            text = minimized_text(result, path, RULES, quiet, strict_cost)
+            emit(text if path == files[0] or quiet else "\n" + text)
+        if output is not None and result.syncs is not None:
+            _write_reduced(output, result.syncs)
     if form == "json":
         emit_json(entries if len(files) > 1 else entries[0])
-    ctx.exit(worst(codes))
+    return worst(codes)
 
 
 def _require_whole(
@@ -187,14 +257,9 @@ def _require_known(codes: tuple[str, ...], rules: dict[str, Rule]) -> None:
             raise click.UsageError(f"there is no rule {code}; there are {', '.join(near)}")
 
 
-def _check(
-    path: str,
-    schedule: Schedule,
-    symbols: tuple[tuple[str, int, int], ...],
-    only: tuple[str, ...],
-    time_limit: float | None,
-    quiet: bool,
-) -> Report:
+def _ranges(
+    path: str, schedule: Schedule, symbols: tuple[tuple[str, int, int], ...]
+) -> dict[str, tuple[int, int]]:
     declared = schedule.graph.ranges
     ranges = {}
     for name, low, high in symbols:
@@ -205,25 +270,42 @@ def _check(
         if low < least or high > most:
             raise CliError(f"{path}: --symbol {name}={low}..{high}: outside of {least}..{most}")
         ranges[name] = (low, high)
-    with progress(f"checking {path}", quiet) as step:
-        return check_schedule(
-            schedule, only=only, symbols=ranges, time_limit=time_limit, progress=step
-        )
+    return ranges
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """What may go wrong around a second solver, as one line."""
+    try:
+        yield
+    except ImportError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise CliError(reason(error)) from None
+
+
+def _entry(file: Checked) -> dict[str, Any]:
+    if file.report is None or file.schedule is None:
+        return {"source": file.source, "error": file.error}
+    return report_to_dict(file.report, file.schedule)
+
+
+def _annotate(file: Checked, rules: dict[str, Rule], strict_cost: bool) -> None:
+    from ..github import workflow_commands
+
+    emit("\n".join(workflow_commands(file, rules, strict_cost=strict_cost)))
 
 
 def _print(
-    report: Report,
-    schedule: Schedule,
-    path: str,
-    rules: dict[str, Rule],
-    quiet: bool,
-    strict_cost: bool,
-    first: bool,
+    file: Checked, rules: dict[str, Rule], quiet: bool, strict_cost: bool, first: bool
 ) -> None:
-    import sys
+    if file.report is None or file.schedule is None:
+        return  # told on standard error
+    from ..text import render, report_items
 
     items = report_items(
-        report, schedule, source=path, rules=rules, quiet=quiet, strict_cost=strict_cost
-    )
+        file.report, file.schedule, source=file.source, rules=rules, quiet=quiet,
+        strict_cost=strict_cost,
+    )  # fmt: skip
     text = render(list(items), sys.stdout)
     emit(text if first or quiet else "\n" + text)

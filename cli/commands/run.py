@@ -17,11 +17,14 @@ from ..exec.runtime import RunError
 from ..files import read_certificate, read_schedule
 from ..model.certificate import Certificate, CertificateError, certify
 from ..model.codec import report_to_dict
+from ..model.read.gguf import is_gguf
 from ..model.report import Verdict
 from ..model.schedule import Schedule
 from ..options import (
     SymbolRange,
+    Tokens,
     format_option,
+    option,
     quiet_option,
     seed_option,
     time_limit_option,
@@ -37,6 +40,33 @@ NO_CODE = (NoKernelError, UnsupportedOp)
 
 @click.command("run")
 @click.argument("file")
+@option(
+    "--tokens",
+    type=Tokens(),
+    help="GGUF: the prompt, as numbers of tokens.",
+)
+@option(
+    "--decode",
+    type=click.IntRange(0),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="GGUF: how many tokens to decode after the prompt.",
+)
+@option(
+    "--logits",
+    type=click.Path(),
+    metavar="NPY",
+    help="GGUF: write the logits of each position, [positions, vocabulary].",
+)
+@option(
+    "--threads",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="GGUF: threads that share large products.",
+)
 @click.option(
     "--certificate",
     "certificate_path",
@@ -59,6 +89,10 @@ NO_CODE = (NoKernelError, UnsupportedOp)
 def command(
     ctx: click.Context,
     file: str,
+    tokens: tuple[int, ...] | None,
+    decode: int,
+    logits: str | None,
+    threads: int,
     certificate_path: str | None,
     symbols: tuple[tuple[str, int, int], ...],
     seed: int,
@@ -68,16 +102,30 @@ def command(
 ) -> None:
     """Execute FILE with compiled kernels, and compare its outputs with the reference.
 
+    Of a GGUF model the graph is built, planned, proved and run on its weights: the prompt, then
+    greedy decoding with a KV cache; the tokens are printed.
+
     The schedule is checked first; what is not proved is not run: then the report is shown, with
     the exit code of check.  Exit 1 too if an output differs from the sequential NumPy run by
     more than rounding explains; 3 if rounding can explain any difference.
     """
+    if is_gguf(file):
+        if certificate_path is not None or symbols:
+            raise click.UsageError("--certificate and --symbol are for documents, not for a GGUF")
+        if tokens is None:
+            raise click.UsageError(f"{file}: a GGUF model needs --tokens, such as --tokens 1,2,3")
+        from ..model_run import run_model
+
+        run_model(file, tokens, decode, logits, threads, time_limit, form, quiet)
+        return
+    if tokens is not None or logits is not None:
+        raise click.UsageError(f"--tokens and --logits are for GGUF models; {file} is none")
     schedule = read_schedule(file)
     values = _values(file, schedule, symbols)
     if certificate_path is not None:
         certificate = read_certificate(certificate_path)
     else:
-        certificate = _prove(file, schedule, time_limit, form, quiet)
+        certificate = prove(file, schedule, time_limit, form, quiet)
     with progress(f"running {file}", quiet), _one_line(certificate_path or file):
         result = run_schedule(schedule, certificate=certificate, symbols=values, seed=seed)
         reference = run_reference(schedule, result.symbols, seed=seed)
@@ -134,7 +182,7 @@ def _values(
     return values
 
 
-def _prove(
+def prove(
     file: str,
     schedule: Schedule,
     time_limit: float | None,

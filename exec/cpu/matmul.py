@@ -1,8 +1,9 @@
-"""Matrix products, f32 and q8_0 weights, for one thread (other threads may run: no GIL).
+"""Matrix products, f32, q8_0 and q4_0 weights, for one thread (other threads may run: no GIL).
 
-A q8_0 row is blocks of 34 bytes: a float16 scale and 32 int8.  As in ggml, the activations are
-quantised to the same form first, so that the inner loop multiplies integers.  The cache of
-compiled code knows only this file: every helper that a kernel here inlines stands in it.
+A q8_0 row is blocks of 34 bytes: a float16 scale and 32 int8; a block of q4_0 has 16 bytes after
+its scale: element j is the low half of byte j less 8, element 16 + j the high half.  As in ggml,
+the activations are quantised to q8_0 first, so that the inner loop multiplies integers.  The
+cache of compiled code knows only this file: every helper that a kernel inlines stands in it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from ...model.graph import Node
 from ..operand import Operand
 
 BLOCK = 32
-BLOCK_BYTES = 34
+#: Bytes of a block by type; the number also tells the kernels the type.
+Q8_0, Q4_0 = 34, 18
+BLOCK_BYTES = {"q8_0": Q8_0, "q4_0": Q4_0}
 #: How far ahead of the multiplication a weight is asked for.
 PREFETCH_BYTES = 1024
 
@@ -86,17 +89,25 @@ def _block_scale(context: Any, builder: Any, block: Any) -> Any:
     return _spread(builder, context.compile_internal(builder, _widen.py_func, widen, [bits]))
 
 
-def _block_dot(builder: Any, block: Any, activations: Any) -> Any:
+def _block_weights(builder: Any, block: Any, kind: int) -> tuple[Any, Any]:
+    """Elements 0 to 15 and 16 to 31 of a block."""
+    size, vector = ir.IntType(64), ir.VectorType(_I8, 16)
+    low = _load(builder, builder.gep(block, [size(2)]), vector)
+    if kind == Q8_0:
+        return low, _load(builder, builder.gep(block, [size(2 + 16)]), vector)
+    eight, four, mask = (ir.Constant(vector, [n] * 16) for n in (8, 4, 15))
+    return (
+        builder.sub(builder.and_(low, mask), eight),
+        builder.sub(builder.lshr(low, four), eight),
+    )
+
+
+def _block_dot(builder: Any, block: Any, activations: Any, kind: int) -> Any:
     """Products of 32 integers, added to 8 sums."""
-    size = ir.IntType(64)
-    weights, values = ir.VectorType(_I8, 16), ir.VectorType(_I16, 16)
+    size, values = ir.IntType(64), ir.VectorType(_I16, 16)
     halves = [
-        _pairs(
-            builder,
-            _load(builder, builder.gep(block, [size(2 + part)]), weights),
-            _load(builder, builder.gep(activations, [size(part)]), values),
-        )
-        for part in (0, 16)
+        _pairs(builder, weights, _load(builder, builder.gep(activations, [size(at)]), values))
+        for at, weights in zip((0, 16), _block_weights(builder, block, kind), strict=True)
     ]
     return builder.sitofp(builder.add(*halves), _SUMS)
 
@@ -107,13 +118,8 @@ def _prefetch(builder: Any, pointer: Any) -> None:
     builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
 
 
-@intrinsic
-def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: Any, n: Any) -> Any:
-    """Sum over ``n`` blocks of ``w_scale * x_scale * (integers of w · integers of x)``.
-
-    ``w``: bytes, from ``at``; ``x``: int16, from ``x_at``; ``scale``: float32, from ``s_at``.
-    Eight partial sums run beside each other and are added pairwise at the end.
-    """
+def _row_product(kind: int) -> Any:
+    """Signature and code of a row of one type times a row of activations."""
     u64 = types.uint64
     signature = types.float32(
         types.Array(types.uint8, 1, "C"), u64, types.Array(types.int16, 1, "C"), u64,
@@ -130,14 +136,16 @@ def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: 
         total = cgutils.alloca_once_value(builder, ir.Constant(_SUMS, [0.0] * 8))
         with cgutils.for_range(builder, args[6]) as loop:
             index, size = loop.index, loop.index.type
-            block = builder.gep(weights, [builder.mul(index, size(BLOCK_BYTES))])
+            block = builder.gep(weights, [builder.mul(index, size(kind))])
             column = builder.gep(activations, [builder.mul(index, size(BLOCK))])
             _prefetch(builder, builder.gep(block, [size(PREFETCH_BYTES)]))
             scale = builder.fmul(
                 _block_scale(context, builder, block),
                 _spread(builder, builder.load(builder.gep(scales, [index]))),
             )
-            term = builder.fmul(_block_dot(builder, block, column), scale, flags=("contract",))
+            term = builder.fmul(
+                _block_dot(builder, block, column, kind), scale, flags=("contract",)
+            )
             builder.store(builder.fadd(builder.load(total), term, flags=("contract",)), total)
         lanes = builder.load(total)
         for count in (4, 2, 1):
@@ -146,6 +154,32 @@ def _row_dot(typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: 
         return builder.extract_element(lanes, _I32(0))
 
     return signature, generate
+
+
+@intrinsic
+def _row_q8_0(
+    typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: Any, n: Any
+) -> Any:
+    return _row_product(Q8_0)
+
+
+@intrinsic
+def _row_q4_0(
+    typing: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: Any, n: Any
+) -> Any:
+    return _row_product(Q4_0)
+
+
+@njit(cache=True, nogil=True)
+def _row_dot(kind: Any, w: Any, at: Any, x: Any, x_at: Any, scale: Any, s_at: Any, n: Any) -> Any:
+    """Sum over ``n`` blocks of ``w_scale * x_scale * (integers of w · integers of x)``.
+
+    ``w``: bytes, from ``at``; ``x``: int16, from ``x_at``; ``scale``: float32, from ``s_at``.
+    Eight partial sums run beside each other and are added pairwise at the end.
+    """
+    if kind == Q8_0:
+        return _row_q8_0(w, at, x, x_at, scale, s_at, n)
+    return _row_q4_0(w, at, x, x_at, scale, s_at, n)
 
 
 @njit(cache=True, nogil=True)
@@ -195,8 +229,8 @@ def _quantise(x: Any, steps: Any, ne: Any, quants: Any, scales: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _mul_mat_q8_0(
-    w: Any, w_nb: Any, w_ne: Any, quants: Any, scales: Any, x_ne: Any, dst: Any, d: Any
+def _mul_mat_blocks(
+    kind: Any, w: Any, w_nb: Any, w_ne: Any, quants: Any, scales: Any, x_ne: Any, dst: Any, d: Any
 ) -> None:
     blocks = w_ne[0] // BLOCK
     for i3 in range(x_ne[3]):
@@ -210,7 +244,7 @@ def _mul_mat_q8_0(
                 for token in range(x_ne[1]):
                     block = (first + token) * blocks
                     dst[out + token * d[1] + row * d[0]] = _row_dot(
-                        w, at, quants, np.uint64(block * BLOCK), scales, np.uint64(block),
+                        kind, w, at, quants, np.uint64(block * BLOCK), scales, np.uint64(block),
                         np.uint64(blocks),
                     )  # fmt: skip
 
@@ -252,8 +286,8 @@ def _zero_rows(results: Any, rows: Any, dst: Any, d: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _mul_mat_id_q8_0(
-    w: Any, w_nb: Any, w_ne: Any, quants: Any, scales: Any, x_ne: Any,
+def _mul_mat_id_blocks(
+    kind: Any, w: Any, w_nb: Any, w_ne: Any, quants: Any, scales: Any, x_ne: Any,
     ids: Any, ids_steps: Any, ids_ne: Any, dst: Any, d: Any,
 ) -> None:  # fmt: skip
     blocks, experts = w_ne[0] // BLOCK, w_ne[2]
@@ -268,8 +302,8 @@ def _mul_mat_id_q8_0(
             at = np.uint64(e * w_nb[2] + row * w_nb[1])
             for k in range(start[e], start[e + 1]):
                 dst[results[k] + row * d[0]] = _row_dot(
-                    w, at, quants, np.uint64(columns[k] * BLOCK), scales, np.uint64(columns[k]),
-                    np.uint64(blocks),
+                    kind, w, at, quants, np.uint64(columns[k] * BLOCK), scales,
+                    np.uint64(columns[k]), np.uint64(blocks),
                 )  # fmt: skip
 
 
@@ -331,13 +365,14 @@ def _quantised(x: Operand) -> tuple[Any, Any]:
 
 
 def mul_mat(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
-    """``dst[r, t] = Σ_k w[k, r] x[k, t]``: w ``[k, r, …]`` f32 or q8_0, x ``[k, t, …]`` f32."""
+    """``dst[r, t] = Σ_k w[k, r] x[k, t]``: w ``[k, r, …]`` f32, q8_0, q4_0; x ``[k, t, …]`` f32."""
     w, x = sources[0].with_packed_rows(), sources[1]
     if dst.empty:
         return
-    if w.dtype == "q8_0":
+    if w.dtype in BLOCK_BYTES:
         quants, scales = _quantised(x)
-        _mul_mat_q8_0(w.data, w.layout.nb, w.ne, quants, scales, x.ne, dst.flat, dst.steps)
+        kind = BLOCK_BYTES[w.dtype]
+        _mul_mat_blocks(kind, w.data, w.layout.nb, w.ne, quants, scales, x.ne, dst.flat, dst.steps)
     else:
         x = x.with_packed_rows()
         _mul_mat_f32(w.flat, w.steps, w.ne, x.flat, x.steps, x.ne, dst.flat, dst.steps)
@@ -346,7 +381,7 @@ def mul_mat(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
 def mul_mat_id(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
     """``dst[r, u, t] = Σ_k w[k, r, ids[u, t]] x[k, u or 0, t]``; a negative id gives a zero row.
 
-    w ``[k, r, experts]`` f32 or q8_0, x ``[k, 1 or used, t]`` f32, ids ``[used, t]`` i32.
+    w ``[k, r, experts]`` f32, q8_0 or q4_0, x ``[k, 1 or used, t]`` f32, ids ``[used, t]`` i32.
     ``IndexError`` if an id is not below the number of experts.
     """
     w, x, ids = sources[0].with_packed_rows(), sources[1], sources[2]
@@ -355,10 +390,10 @@ def mul_mat_id(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
     highest = int(ids.array.max())
     if highest >= w.ne[2]:
         raise IndexError(f"expert {highest} of {ids.layout.name}: {w.layout.name} has {w.ne[2]}")
-    if w.dtype == "q8_0":
+    if w.dtype in BLOCK_BYTES:
         quants, scales = _quantised(x)
-        _mul_mat_id_q8_0(
-            w.data, w.layout.nb, w.ne, quants, scales, x.ne,
+        _mul_mat_id_blocks(
+            BLOCK_BYTES[w.dtype], w.data, w.layout.nb, w.ne, quants, scales, x.ne,
             ids.flat, ids.steps, ids.ne, dst.flat, dst.steps,
         )  # fmt: skip
     else:

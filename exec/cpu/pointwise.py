@@ -13,20 +13,40 @@ from ..functions import name_bytes
 from ..operand import Operand
 from ..quant import Bytes, from_array
 
-ADD, MUL = 0, 1
+ADD, SUB, MUL, DIV = range(4)
+SILU, SIGMOID, SCALE, CLAMP = range(4)
+SWIGLU, SWIGLU_OAI = range(2)
 
 
-@njit(cache=True, nogil=True)
+# A division by zero is an infinity or a NaN here, as in C; Numba would raise an error.
+@njit(cache=True, nogil=True, error_model="numpy")
 def _row(op: Any, a: Any, b: Any, dst: Any) -> None:
     if op == ADD:
         for k in range(len(dst)):
             dst[k] = a[k] + b[k]
-    else:
+    elif op == SUB:
+        for k in range(len(dst)):
+            dst[k] = a[k] - b[k]
+    elif op == MUL:
         for k in range(len(dst)):
             dst[k] = a[k] * b[k]
+    else:
+        for k in range(len(dst)):
+            dst[k] = a[k] / b[k]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
+def _one(op: Any, left: Any, right: Any) -> Any:
+    if op == ADD:
+        return left + right
+    if op == SUB:
+        return left - right
+    if op == MUL:
+        return left * right
+    return left / right
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _binary(op: Any, a: Any, s: Any, b: Any, t: Any, b_ne: Any, dst: Any, d: Any, ne: Any) -> None:
     whole_rows = b_ne[0] == ne[0] and s[0] == 1 and t[0] == 1 and d[0] == 1
     n = ne[0]
@@ -41,11 +61,13 @@ def _binary(op: Any, a: Any, s: Any, b: Any, t: Any, b_ne: Any, dst: Any, d: Any
                     continue
                 for k in range(n):
                     left, right = a[at + k * s[0]], b[to + k % b_ne[0] * t[0]]
-                    dst[out + k * d[0]] = left + right if op == ADD else left * right
+                    dst[out + k * d[0]] = _one(op, left, right)
 
 
-@njit(cache=True, nogil=True)
-def _silu(x: Any, s: Any, dst: Any, d: Any, ne: Any) -> None:
+@njit(cache=True, nogil=True, error_model="numpy")
+def _unary(op: Any, x: Any, s: Any, dst: Any, d: Any, ne: Any, first: Any, second: Any) -> None:
+    """``first``, ``second``: scale and bias, or the least and the greatest result."""
+    one = np.float32(1)
     for i3 in range(ne[3]):
         for i2 in range(ne[2]):
             for i1 in range(ne[1]):
@@ -53,7 +75,39 @@ def _silu(x: Any, s: Any, dst: Any, d: Any, ne: Any) -> None:
                 out = i3 * d[3] + i2 * d[2] + i1 * d[1]
                 for k in range(ne[0]):
                     value = x[at + k * s[0]]
-                    dst[out + k * d[0]] = value / (np.float32(1) + np.exp(-value))
+                    if op == SILU:
+                        value = value / (one + np.exp(-value))
+                    elif op == SIGMOID:
+                        value = one / (one + np.exp(-value))
+                    elif op == SCALE:
+                        value = value * first + second
+                    elif value < first:  # a NaN is neither
+                        value = first
+                    elif value > second:
+                        value = second
+                    dst[out + k * d[0]] = value
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _gate(
+    op: Any, a: Any, s: Any, b: Any, t: Any, dst: Any, d: Any, ne: Any, alpha: Any, limit: Any
+) -> None:
+    one = np.float32(1)
+    for i3 in range(ne[3]):
+        for i2 in range(ne[2]):
+            for i1 in range(ne[1]):
+                at = i3 * s[3] + i2 * s[2] + i1 * s[1]
+                to = i3 * t[3] + i2 * t[2] + i1 * t[1]
+                out = i3 * d[3] + i2 * d[2] + i1 * d[1]
+                for k in range(ne[0]):
+                    gate, up = a[at + k * s[0]], b[to + k * t[0]]
+                    if op == SWIGLU_OAI:
+                        gate = limit if gate > limit else gate
+                        up = limit if up > limit else (-limit if up < -limit else up)
+                        gate = gate / (one + np.exp(-alpha * gate))
+                        dst[out + k * d[0]] = gate * (up + one)
+                    else:
+                        dst[out + k * d[0]] = gate / (one + np.exp(-gate)) * up
 
 
 @njit(cache=True, nogil=True)
@@ -89,6 +143,16 @@ def mul(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
     _apply_binary(MUL, dst, sources)
 
 
+def sub(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
+    """``a - b``, f32; b repeats in each dimension that it divides."""
+    _apply_binary(SUB, dst, sources)
+
+
+def div(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
+    """``a / b``, f32; b repeats in each dimension that it divides."""
+    _apply_binary(DIV, dst, sources)
+
+
 def _apply_binary(op: int, dst: Operand, sources: Sequence[Operand]) -> None:
     a, b = sources
     if not dst.empty:
@@ -97,9 +161,53 @@ def _apply_binary(op: int, dst: Operand, sources: Sequence[Operand]) -> None:
 
 def silu(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
     """``x / (1 + e⁻ˣ)``, f32."""
+    _apply_unary(SILU, dst, sources)
+
+
+def sigmoid(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
+    """``1 / (1 + e⁻ˣ)``, f32."""
+    _apply_unary(SIGMOID, dst, sources)
+
+
+def scale(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
+    """``x · scale + bias``, f32."""
+    _apply_unary(SCALE, dst, sources, node.param("scale", 1.0), node.param("bias", 0.0))
+
+
+def clamp(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
+    """The nearest value from ``min`` to ``max``, f32; a NaN stays one."""
+    _apply_unary(CLAMP, dst, sources, node.param("min", -np.inf), node.param("max", np.inf))
+
+
+def _apply_unary(
+    op: int, dst: Operand, sources: Sequence[Operand], first: Any = 0.0, second: Any = 0.0
+) -> None:
     x = sources[0]
     if not dst.empty:
-        _silu(x.flat, x.steps, dst.flat, dst.steps, dst.ne)
+        numbers = np.float32(float(first)), np.float32(float(second))
+        _unary(op, x.flat, x.steps, dst.flat, dst.steps, dst.ne, *numbers)
+
+
+def swiglu(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
+    """``silu(gate) · up``, f32; gate and up are two sources, or the halves of each row of one."""
+    _apply_gate(SWIGLU, dst, sources, node)
+
+
+def swiglu_oai(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
+    """``g · sigmoid(alpha · g) · (u + 1)``, f32; g at most ``limit``, u within it on both sides."""
+    _apply_gate(SWIGLU_OAI, dst, sources, node)
+
+
+def _apply_gate(op: int, dst: Operand, sources: Sequence[Operand], node: Node) -> None:
+    if dst.empty:
+        return
+    gate, up = sources[0], sources[-1]
+    a, b = gate.flat, up.flat
+    if len(sources) == 1:
+        half = gate.ne[0] // 2 * gate.steps[0]
+        a, b = (a[half:], b) if node.param("swapped", False) else (a, b[half:])
+    alpha, limit = (np.float32(node.param(n, d)) for n, d in (("alpha", 1.702), ("limit", 7.0)))
+    _gate(op, a, gate.steps, b, up.steps, dst.flat, dst.steps, dst.ne, alpha, limit)
 
 
 def mixed_bytes(sources: Sequence[Bytes], dst: Operand) -> Bytes:

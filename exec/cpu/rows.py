@@ -17,7 +17,6 @@ from ..functions import OutOfRange, UnsupportedOp
 from ..operand import Operand
 
 BLOCK = 32
-BLOCK_BYTES = 34
 
 
 @njit(cache=True, nogil=True)
@@ -98,7 +97,10 @@ def _soft_max(
                 if len(sinks):
                     total = np.exp(sinks[i2] - most)
                 for k in range(ne[0]):
-                    row[k] = np.exp(row[k] - most)
+                    if row[k] == -np.inf and most > -np.inf:  # masked: most cells of a cache are
+                        row[k] = 0.0
+                    else:
+                        row[k] = np.exp(row[k] - most)
                     total += row[k]
                 for k in range(ne[0]):
                     dst[out + k * d[0]] = np.float32(row[k] / total)
@@ -108,7 +110,8 @@ def _soft_max(
 def _get_row(
     table: Any, at: Any, step: Any, kind: Any, dst: Any, out: Any, d0: Any, count: Any
 ) -> None:
-    """Row at byte ``at``; ``kind``: 4 for f32, 2 for f16, else q8_0; ``step``: bytes of a block."""
+    """Row at byte ``at``; ``kind``: 4 for f32, 2 for f16, 18 for q4_0, 34 for q8_0; ``step``: bytes
+    from one block to the next."""
     if kind == 4:
         for k in range(count):
             first = at + k * step
@@ -117,6 +120,14 @@ def _get_row(
         for k in range(count):
             first = at + k * step
             dst[out + k * d0] = _widen(table[first : first + 2].view(np.uint16)[0])
+    elif kind == 18:
+        for b in range(count // BLOCK):
+            first = at + b * step
+            scale = _widen(table[first : first + 2].view(np.uint16)[0])
+            for k in range(BLOCK // 2):
+                both, to = np.int32(table[first + 2 + k]), out + (b * BLOCK + k) * d0
+                dst[to] = scale * np.float32((both & 15) - 8)
+                dst[to + BLOCK // 2 * d0] = scale * np.float32((both >> 4) - 8)
     else:
         for b in range(count // BLOCK):
             first = at + b * step
@@ -157,6 +168,39 @@ def _set_rows(
                         dst[out + k * d[0]] = np.float32(rows[at + k * s[0]]).view(np.uint32)
 
 
+@njit(cache=True, nogil=True)
+def _sum_rows(x: Any, s: Any, ne: Any, dst: Any, d: Any) -> None:
+    for i3 in range(ne[3]):
+        for i2 in range(ne[2]):
+            for i1 in range(ne[1]):
+                at = i3 * s[3] + i2 * s[2] + i1 * s[1]
+                total = 0.0
+                for k in range(ne[0]):
+                    total += x[at + k * s[0]]
+                dst[i3 * d[3] + i2 * d[2] + i1 * d[1]] = np.float32(total)
+
+
+@njit(cache=True, nogil=True)
+def _argsort(x: Any, s: Any, ne: Any, sign: Any, dst: Any, d: Any) -> None:
+    keys = np.empty(ne[0], np.float32)
+    order = np.empty(ne[0], np.int32)
+    for i3 in range(ne[3]):
+        for i2 in range(ne[2]):
+            for i1 in range(ne[1]):
+                at = i3 * s[3] + i2 * s[2] + i1 * s[1]
+                out = i3 * d[3] + i2 * d[2] + i1 * d[1]
+                # By insertion: rows are as long as there are experts, and equal values keep
+                # their order.
+                for k in range(ne[0]):
+                    key, place = sign * x[at + k * s[0]], k
+                    while place > 0 and keys[place - 1] > key:
+                        keys[place], order[place] = keys[place - 1], order[place - 1]
+                        place -= 1
+                    keys[place], order[place] = key, k
+                for k in range(ne[0]):
+                    dst[out + k * d[0]] = order[k]
+
+
 _NOTHING = np.empty(0, np.float32)
 
 
@@ -189,15 +233,33 @@ def soft_max(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
     _soft_max(x.flat, x.steps, x.ne, scale, mask, mask_steps, mask_ne, sinks, dst.flat, dst.steps)
 
 
+def sum_rows(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
+    """The sum of each row, f32; taken in float64."""
+    x = sources[0]
+    if not dst.empty:
+        _sum_rows(x.flat, x.steps, x.ne, dst.flat, dst.steps)
+
+
+def argsort(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
+    """Numbers (i32) that sort each row of f32, ascending, or descending by ``order``."""
+    order = node.param("order", "asc")
+    if order not in ("asc", "desc", 0, 1):
+        raise UnsupportedOp(f"argsort {node.dst}: order is 'asc' or 'desc', not {order!r}")
+    x = sources[0]
+    if not dst.empty:
+        sign = np.float32(-1 if order in ("desc", 1) else 1)
+        _argsort(x.flat, x.steps, x.ne, sign, dst.flat, dst.steps)
+
+
 def get_rows(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
-    """``dst[:, i, j, k] = table[:, ids[i, j, k], j, k]`` as f32; table f32, f16 or q8_0.
+    """``dst[:, i, j, k] = table[:, ids[i, j, k], j, k]`` as f32; table f32, f16, q8_0, q4_0.
 
     ``OutOfRange`` if a row number is negative or past the table.
     """
     table, ids = sources
     _require_range(ids, table.ne[1], node)
     if not dst.empty:
-        kind = {"f32": 4, "f16": 2, "q8_0": BLOCK_BYTES}[table.dtype]
+        kind = table.layout.dtype.block_bytes
         _get_rows(
             table.data, table.layout.nb, table.ne, kind, ids.flat, ids.steps,
             dst.flat, dst.steps, dst.ne,

@@ -40,22 +40,32 @@ class Row:
 _WEIGHT = {"set_rows": 0}
 
 _KERNELS = (
-    Row("mul_mat", ("f32", "f32|q8_0", "f32"), "matmul"),
-    Row("mul_mat_id", ("f32", "f32|q8_0", "f32", "i32"), "matmul"),
+    Row("mul_mat", ("f32", "f32|q8_0|q4_0", "f32"), "matmul"),
+    Row("mul_mat_id", ("f32", "f32|q8_0|q4_0", "f32", "i32"), "matmul"),
     Row("rms_norm", ("f32",), "rows"),
     Row("soft_max", ("f32", "f32", "f32|f16", "f32"), "rows"),
-    Row("get_rows", ("f32", "f32|f16|q8_0", "i32|i64"), "rows"),
+    Row("get_rows", ("f32", "f32|f16|q8_0|q4_0", "i32|i64"), "rows"),
     Row("set_rows", ("f32|f16", "f32", "i32|i64", "*"), "rows"),
     Row("add", ("f32",), "pointwise"),
     Row("mul", ("f32",), "pointwise"),
     Row("silu", ("f32",), "pointwise"),
+    *(Row(op, ("f32",), "pointwise") for op in ("sub", "div", "sigmoid", "scale", "clamp")),
+    *(Row(op, ("f32",), "pointwise") for op in ("swiglu", "swiglu_oai")),
+    Row("sum_rows", ("f32",), "rows"),
+    Row("argsort", ("i32", "f32"), "rows"),
+    Row("rope", ("f32", "f32", "i32", "f32"), "rotate"),
+    Row("cont", ("f32",), "moves"),
+    Row("concat", ("f32",), "moves"),
+    Row("fill", ("f32",), "moves"),
+    Row("add_id", ("f32", "f32", "f32", "i32"), "moves"),
     Row("custom", ("*",), "pointwise"),
 )
 
 _REFERENCE = (
     "mul_mat", "mul_mat_id", "rms_norm", "soft_max", "get_rows", "set_rows", "add", "mul", "silu",
     "sub", "div", "add_id", "sigmoid", "gelu", "relu", "scale", "clamp", "swiglu", "geglu",
-    "argsort", "sum_rows", "cont", "cpy", "dup", "concat", "repeat",
+    "argsort", "sum_rows", "cont", "cpy", "dup", "concat", "repeat", "swiglu_oai", "fill", "rope",
+    "top_k",
 )  # fmt: skip
 
 TABLE: tuple[Row, ...] = _KERNELS + tuple(Row(op, ("*",), None) for op in _REFERENCE)

@@ -7,40 +7,41 @@ Buffer types become memories and backends become devices.
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
-import sys
-import zlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import msgspec
 
 from ..schedule import Schedule
 from .ggml_graph import graph_schedule
 from .ggml_rows import DumpError, GraphRow
+from .source import read_bytes
 
 __all__ = ["DumpError", "read_dump", "read_recorded"]
 
 
-def read_dump(source: str | os.PathLike[str] | Iterable[str | bytes]) -> list[Schedule]:
+def read_dump(
+    source: str | os.PathLike[str] | Iterable[str | bytes], *, name: str | None = None
+) -> list[Schedule]:
     """The graphs of a dump, one per line, each as a split-level schedule.
 
     ``source``: a path (plain or gzip, told by its content), ``"-"`` for standard input, or the
-    lines themselves.  A view whose place is not recorded and does not follow from its op is
-    ``about``; so is a result whose shape its op does not give (synthetic recordings have such):
-    only its size in bytes is believed.  ``DumpError`` for everything that cannot be read.
+    lines themselves; ``name``: what messages call it.  A view whose place is not recorded and
+    does not follow from its op is ``about``; so is a result whose shape its op does not give
+    (synthetic recordings have such): only its size in bytes is believed.  ``DumpError`` for
+    everything that cannot be read.
     """
-    return [schedule for schedule, _ in read_recorded(source)]
+    return [schedule for schedule, _ in read_recorded(source, name=name)]
 
 
 def read_recorded(
-    source: str | os.PathLike[str] | Iterable[str | bytes],
+    source: str | os.PathLike[str] | Iterable[str | bytes], *, name: str | None = None
 ) -> list[tuple[Schedule, tuple[str, ...]]]:
     """The same, each with the causes of its tensors' devices (``"1.wgt0"``, ``"2.sup"``…), in
     the order of ``graph.tensors``; none where they are not recorded."""
-    name, lines = _open(source)
+    label, lines = _open(source)
+    name = name or label
     recorded = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -57,19 +58,7 @@ def _open(
 ) -> tuple[str, Iterator[str | bytes]]:
     if not isinstance(source, str | os.PathLike):
         return "<lines>", iter(source)
-    name = os.fspath(source)
-    try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except OSError as error:
-        raise DumpError(f"cannot be read: {error.strerror}", "$", source=name) from None
-    label = "<stdin>" if name == "-" else name
-    if data.startswith(b"\x1f\x8b"):
-        try:
-            data = gzip.decompress(data)
-        except (EOFError, OSError, zlib.error) as error:
-            raise DumpError(
-                f"the gzip file is cut off or damaged: {error}", "$", source=label
-            ) from None
+    label, data = read_bytes(source)
     return label, iter(io.BytesIO(data))
 
 

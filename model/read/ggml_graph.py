@@ -332,8 +332,18 @@ class _Import:
             ),
             asynchronous=not synchronous,
             copy=() if synchronous else (CopyRule(None, None, Contract.STREAM),),
-            events=False,
+            events=not synchronous,
+            waits_for=None if synchronous else self.driven(j),
         )
+
+    def driven(self, j: int) -> tuple[str, ...] | None:
+        """The other devices with queues: backends of one kind await each other's events."""
+        others = tuple(
+            name
+            for k, name in enumerate(self.devices)
+            if k != j and not self.row.bufts[self.row.backends[k].buft].host
+        )
+        return others or None
 
 
 def _believed(tensors: list[Tensor], nodes: Sequence[Node], sizes: list[int]) -> list[Tensor]:

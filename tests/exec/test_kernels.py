@@ -79,13 +79,13 @@ PRODUCTS = [
 
 @pytest.mark.parametrize("form", ["packed", "gaps", "permuted", "transposed"])
 @pytest.mark.parametrize(("w_ne", "x_ne"), PRODUCTS)
-@pytest.mark.parametrize("kind", ["f32", "q8_0"])
+@pytest.mark.parametrize("kind", ["f32", "q8_0", "q4_0"])
 def test_mul_mat(kind: str, w_ne: tuple[int, ...], x_ne: tuple[int, ...], form: str) -> None:
     w = weights(kind, w_ne, form)
     x = place("x", "f32", x_ne, normal(2, x_ne), form)
     y = place("y", "f32", (w_ne[1], *x_ne[1:]), form=form)
     node = run("mul_mat", y, [w, x])
-    seen = rounded(x) if kind == "q8_0" else x
+    seen = rounded(x) if kind != "f32" else x
     close(y.value, due(node, y, [w, seen]))
 
 
@@ -111,7 +111,7 @@ IDS = {
 @pytest.mark.parametrize("form", ["packed", "gaps", "transposed"])
 @pytest.mark.parametrize("shared", [True, False], ids=["one row a token", "a row per id"])
 @pytest.mark.parametrize("ids", IDS.values(), ids=IDS.keys())
-@pytest.mark.parametrize("kind", ["f32", "q8_0"])
+@pytest.mark.parametrize("kind", ["f32", "q8_0", "q4_0"])
 def test_mul_mat_id(kind: str, ids: list[list[int]], shared: bool, form: str) -> None:
     number = np.array(ids)
     used, tokens = number.shape
@@ -121,7 +121,7 @@ def test_mul_mat_id(kind: str, ids: list[list[int]], shared: bool, form: str) ->
     chosen = place("ids", "i32", number.shape, number, form)
     y = place("y", "f32", (9, used, tokens), form=form)
     node = run("mul_mat_id", y, [w, x, chosen])
-    seen = rounded(x) if kind == "q8_0" else x
+    seen = rounded(x) if kind != "f32" else x
     want = due(node, y, [w, seen, chosen])
     close(y.value, want)
     assert not y.value[:, number < 0].any()
@@ -156,7 +156,7 @@ def test_rounded_activations_stay_within_half_a_step(scale: float) -> None:
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("kind", ["f32", "q8_0"])
+@pytest.mark.parametrize("kind", ["f32", "q8_0", "q4_0"])
 def test_poison_is_not_rounded_away(kind: str, poison: float) -> None:
     value = normal(2, (64, 3))
     value[40, 1] = poison
@@ -212,7 +212,7 @@ def test_soft_max_with_a_mask(mask_kind: str, sinks: bool) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("rows", [[3, 0, 3], [6], []], ids=["repeated", "one", "none"])
-@pytest.mark.parametrize("kind", ["f32", "f16", "q8_0"])
+@pytest.mark.parametrize("kind", ["f32", "f16", "q8_0", "q4_0"])
 def test_get_rows(kind: str, rows: list[int], form: str) -> None:
     table = weights(kind, (64, 7), form)
     ids = place("ids", "i32", (len(rows),), np.array(rows, np.int64))
@@ -301,7 +301,7 @@ BROADCASTS = [
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("left", "right"), BROADCASTS)
-@pytest.mark.parametrize("op", ["add", "mul"])
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "div"])
 def test_two_sources(op: str, left: tuple[int, ...], right: tuple[int, ...], form: str) -> None:
     a = place("a", "f32", left, normal(10, left), form)
     b = place("b", "f32", right, normal(11, right), form)
@@ -382,4 +382,4 @@ def test_kernels_call_no_compiled_helper_of_another_file() -> None:
     for path in Path(cpu.__path__[0]).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level:
-                assert node.module not in ("matmul", "rows", "pointwise"), path.name
+                assert node.module not in ("matmul", "rows", "pointwise", "rotate"), path.name

@@ -88,7 +88,7 @@ def test_the_whole_graph() -> None:
     assert (gpu.name, gpu.memory, gpu.reads, gpu.asynchronous) == ("GPU.0", "GPU", ("GPU",), True)
     assert gpu.contract("RAM", "GPU") is Contract.STREAM
     assert (cpu.name, cpu.memory, cpu.reads, cpu.asynchronous) == ("CPU", "RAM", ("RAM",), False)
-    assert not gpu.events and not cpu.events
+    assert gpu.events and not cpu.events and gpu.waits_for is None
     assert graph.buffers == (
         Buffer("weights:RAM", "RAM", Usage.WEIGHTS, 144 * 48),
         Buffer("any:GPU", "GPU", Usage.ANY, 1024),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...model.fault import show_path
 from ..footprint import TARGET_SOURCES
 from ..region import region_of
 from ..term import conj, disj, number, size
@@ -35,7 +36,7 @@ def al002(s: Statics) -> Iterator[Broken]:
                 "AL002",
                 f"{tensor.name!r} ends at byte {values.value(end)} of buffer {buffer.name!r}, "
                 f"which has {buffer.bytes}",
-                f"$.tensors.{tensor.name}",
+                show_path(("tensors", tensor.name)),
                 (
                     ("start", values.value(start)),
                     ("end", values.value(end)),
@@ -47,7 +48,7 @@ def al002(s: Statics) -> Iterator[Broken]:
         count = schedule.tensor(bank.name).ne[2].constant
         if not s.holds(count is None or bank.slots <= count):
             text = f"bank {bank.name!r} has {bank.slots} slots in room for {count}"
-            yield Broken("AL002", text, f"$.banks.{bank.name}")
+            yield Broken("AL002", text, show_path(("banks", bank.name)))
 
 
 # ∀ memory m:  Σ bytes(buffers in m) ≤ capacity(m)
@@ -59,7 +60,7 @@ def al003(s: Statics) -> Iterator[Broken]:
             yield Broken(
                 "AL003",
                 f"the buffers of {memory.name} take {total} bytes of {memory.bytes}",
-                f"$.memories.{memory.name}",
+                show_path(("memories", memory.name)),
                 (("buffers", total), ("capacity", memory.bytes)),
             )
 

@@ -58,7 +58,7 @@ class Statics:
     assume: Bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.scope = Scope(self.regime.ranges, {})
+        self.scope = self.solver.scope(self.regime.ranges, {})
         self.assume = self.scope.condition(self.regime.condition)
 
     def possible(self, term: Bool) -> Values | None:

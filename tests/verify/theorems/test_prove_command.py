@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from splitproof.main import invoke
 from splitproof.model.theorem import Outcome
 from splitproof.verify import theorems

@@ -1,0 +1,76 @@
+"""A proved program that is run again and again, on memories that last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..model import document
+from ..model.certificate import Certificate
+from ..model.command import SetInput
+from ..model.plan.lower import lower
+from ..model.schedule import Schedule
+from .parallel import Team
+from .quant import Array, Bytes
+from .reference import CallbackFunction, World
+from .runtime import Machine, RunResult, symbol_values
+
+
+class SessionError(ValueError):
+    """A program that cannot be run so, or inputs that do not fit it; says which."""
+
+
+class Session:
+    """One program on its memories.
+
+    ``buffers``: contents by name of buffer; what is not given is made (zeros in ``any`` buffers,
+    made-up weights).  Sessions that are given the same array share it: a prompt's program and
+    that of decoding share weights and KV cache.  The program must be one pass (``repeat`` 1); it
+    has ended when :meth:`run` returns, so what a later run finds in the ``any`` buffers is what
+    the proof calls their content at the start.  ``team``: threads that share large products;
+    whoever made it closes it.
+
+    ``CertificateError`` if the certificate is not a proof of exactly this schedule.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        certificate: Certificate,
+        *,
+        symbols: Mapping[str, int] | None = None,
+        buffers: Mapping[str, Bytes] | None = None,
+        callbacks: Mapping[str, CallbackFunction] | None = None,
+        team: Team | None = None,
+    ) -> None:
+        certificate.require(document.digest(schedule))
+        if schedule.repeat != 1:
+            raise SessionError(f"{schedule.name}: repeat is {schedule.repeat}; 1 was due")
+        self.schedule = schedule
+        program = lower(schedule)
+        self._inputs: dict[tuple[str, int], Array] = {}
+        self._names = {c.tensor for c in program.program or () if isinstance(c, SetInput)}
+        values = symbol_values(program, symbols or {})
+        world = World(program, values, 0, {}, callbacks or {}, self._inputs)
+        self._machine = Machine(world, buffers, team)
+
+    def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """One pass.  Arrays have the shape of their tensor, innermost first; they are copied.
+
+        Returns what each ``get_output`` read.  ``SessionError`` for an input that is missing or
+        unknown; ``RunError`` names the command that failed.
+        """
+        if inputs.keys() != self._names:
+            wrong = sorted(inputs.keys() ^ self._names)
+            raise SessionError(
+                f"{self.schedule.name}: inputs {', '.join(sorted(self._names))} were due; "
+                f"missing or unknown: {', '.join(wrong)}"
+            )
+        self._inputs.clear()
+        self._inputs.update({(name, 0): array for name, array in inputs.items()})
+        self._machine.outputs.clear()
+        self._machine.one_pass(0)
+        return self._machine.outputs[-1]
+
+    def result(self) -> RunResult:
+        """The counters of all passes so far, and the outputs of the last."""
+        return self._machine.result(self.schedule)
