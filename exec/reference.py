@@ -91,7 +91,7 @@ class World:
 
     def footprint(self, declared: tuple[str, ...] | None) -> tuple[str, ...]:
         """The tensors of a callback's footprint.  One that was not declared is taken to be all
-        weights and ``any`` buffers; copies, banks and their maps are never part of ``usage:…``."""
+        weights and ``any`` buffers; copies, banks and their maps are no part of ``usage:…``."""
         graph = self.schedule.graph
         cache = {n for b in graph.banks for n in (b.name, b.slot_ids, b.slot_map)}
         items = ("usage:weights", "usage:any", *self.touched) if declared is None else declared
