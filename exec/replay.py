@@ -16,6 +16,7 @@ from ..model.cache import SlotState, filled_slots
 from ..model.command import Callback, Command, Compute, Copy, CopyExperts, FillBank, GetOutput
 from ..model.command import SetInput as SetInputCommand
 from ..model.counterexample import Counterexample, Step
+from ..model.describe import command_text
 from ..model.schedule import Schedule
 from .compute import ComputeTask
 from .experts import CopyExpertsTask, FillTask, map_values
@@ -279,6 +280,10 @@ def _touched(schedule: Schedule, counterexample: Counterexample) -> tuple[str, .
         command = (schedule.program or ())[party.command]
         if isinstance(command, Callback) and None in (command.reads, command.writes):
             found.append(party.tensor)
+    for command in schedule.program or ():  # the version that is due may be the user code's
+        if isinstance(command, Callback) and None in (command.reads, command.writes):
+            if counterexample.due.startswith(f"{command_text(command)} of pass "):
+                found.append(counterexample.reader.tensor)
     return tuple(found)
 
 
