@@ -91,7 +91,7 @@ class World:
 
     def footprint(self, declared: tuple[str, ...] | None) -> tuple[str, ...]:
         """The tensors of a callback's footprint.  One that was not declared is taken to be all
-        weights and ``any`` buffers; banks and their maps are never part of ``usage:…``."""
+        weights and ``any`` buffers; copies, banks and their maps are no part of ``usage:…``."""
         graph = self.schedule.graph
         cache = {n for b in graph.banks for n in (b.name, b.slot_ids, b.slot_map)}
         items = ("usage:weights", "usage:any", *self.touched) if declared is None else declared
@@ -103,7 +103,9 @@ class World:
             usage = Usage(item.removeprefix("usage:"))
             for tensor in graph.tensors:
                 place = self.schedule.location(tensor.name).usage
-                if tensor.view_of is None and tensor.name not in cache and place is usage:
+                if tensor.view_of is not None or tensor.name in cache or place is not usage:
+                    continue
+                if self.schedule.copy_of(tensor.name) is None:
                     names[tensor.name] = None
         return tuple(names)
 

@@ -16,6 +16,7 @@ from ..model.cache import SlotState, filled_slots
 from ..model.command import Callback, Command, Compute, Copy, CopyExperts, FillBank, GetOutput
 from ..model.command import SetInput as SetInputCommand
 from ..model.counterexample import Counterexample, Step
+from ..model.describe import command_text
 from ..model.schedule import Schedule
 from .compute import ComputeTask
 from .experts import CopyExpertsTask, FillTask, map_values
@@ -279,7 +280,22 @@ def _touched(schedule: Schedule, counterexample: Counterexample) -> tuple[str, .
         command = (schedule.program or ())[party.command]
         if isinstance(command, Callback) and None in (command.reads, command.writes):
             found.append(party.tensor)
-    return tuple(found)
+    return tuple(found) + _due_from_user_code(schedule, counterexample)
+
+
+def _due_from_user_code(schedule: Schedule, counterexample: Counterexample) -> tuple[str, ...]:
+    """The tensor that is read, if its due version is that of a callback without a footprint."""
+    undeclared = [
+        command
+        for command in schedule.program or ()
+        if isinstance(command, Callback) and None in (command.reads, command.writes)
+    ]
+    texts = tuple(f"{command_text(command)} of pass " for command in undeclared)
+    if not counterexample.due.startswith(texts):
+        return ()
+    name = counterexample.reader.tensor
+    copy = schedule.copy_of(name)  # user code writes what it is a copy of
+    return (copy[1] if copy is not None else name,)
 
 
 def _random_contents(world: World, rng: random.Random) -> list[Banks]:

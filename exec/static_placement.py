@@ -128,7 +128,6 @@ def node_unassigned(scene: Scene) -> Iterator[Fault]:
     for number, split in enumerate(schedule.splits or ()):
         for position in range(split.start, min(split.end, len(nodes))):
             covered[position] += 1
-            yield from _strays(scene, number, position)
         due = schedule.splits[number - 1].end if schedule.splits and number else 0
         if split.start != due or split.end < split.start or split.end > len(nodes):
             yield Fault(
@@ -148,6 +147,9 @@ def node_unassigned(scene: Scene) -> Iterator[Fault]:
         if schedule.splits is not None and covered[position] != 1:
             facts = (("node", f"{node.op} {node.dst}"), ("splits that hold it", covered[position]))
             yield Fault((("nodes", position),), facts)
+    for number, split in enumerate(schedule.splits or ()):
+        for position in range(split.start, min(split.end, len(nodes))):
+            yield from _strays(scene, number, position)
 
 
 def _strays(scene: Scene, number: int, position: int) -> Iterator[Fault]:

@@ -208,7 +208,7 @@ def callback_time(schedule: Schedule, command: Callback, index: int, iteration: 
 
 def callback_names(schedule: Schedule, names: tuple[str, ...] | None) -> Iterator[str]:
     """The tensors of a callback's footprint; ``usage:NAME`` is every base tensor of that usage
-    except banks with their slot ids and maps, and no declaration is all of them."""
+    except copies and banks with their slot ids and maps, and no declaration is all of them."""
     wanted = names if names is not None else tuple(f"usage:{usage}" for usage in Usage)
     graph = schedule.graph
     kept_out = {name for b in graph.banks for name in (b.name, b.slot_ids, b.slot_map)}
@@ -219,6 +219,8 @@ def callback_names(schedule: Schedule, names: tuple[str, ...] | None) -> Iterato
             continue
         for tensor in graph.tensors:
             if tensor.view_of is not None or tensor.name in kept_out:
+                continue
+            if schedule.copy_of(tensor.name) is not None:
                 continue
             if (schedule.location(tensor.name).usage or Usage.COMPUTE) == usage:
                 yield tensor.name

@@ -174,7 +174,6 @@ def _operators() -> Iterator[str]:
         "drop-input": "an input is never set",
         "drop-copy": "a copy, prefetch, selective copy or fill goes",
         "drop-compute": "a node is not computed",
-        "drop-callback": "user code is not called",
         "move-callback": "user code runs first, or last, in its pass",
         "undeclared-callback": "user code no longer says what it touches",
         "output-earlier": "an output is read one, two or three commands earlier",

@@ -397,7 +397,6 @@ OPERATORS: dict[str, Callable[[Document], Iterator[Change]]] = {
     "drop-input": _drop(("set_input",)),
     "drop-copy": _drop(("copy", "prefetch", "copy_experts", "fill_bank")),
     "drop-compute": _drop(("compute",)),
-    "drop-callback": _drop(("callback",)),
     "move-callback": move_callback,
     "undeclared-callback": undeclared_callback,
     "output-earlier": output_earlier,
