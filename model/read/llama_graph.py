@@ -17,7 +17,7 @@ from ..symbol import Expr
 from ..tensor import Tensor
 from .llama_copies import Copied, Shown, explain
 from .llama_names import CPU, ON_HOST, Known, Names, memory_of
-from .llama_rows import DEVICE_WIDTH, GraphRows, NodeRow, SplitRow, Told, TraceRow
+from .llama_rows import DEVICE_WIDTH, GraphRows, NodeRow, SplitRow, Told, TraceRow, is_device
 
 #: Ops of which the ten characters that a log shows are not the name.
 _LONGER = {"flash_attn": "flash_attn_ext"}
@@ -250,7 +250,7 @@ def _devices(graph: GraphRows, told: Told) -> list[str]:
     names = dict(told.devices)
     known = {name[:DEVICE_WIDTH].strip() for name in [*names, CPU]}
     for name in shown:
-        if name not in known:
+        if is_device(name) and name not in known:
             names.setdefault(name)
             known.add(name)
     host = [name for name in ON_HOST[::-1] if name in names or name == CPU]

@@ -31,6 +31,7 @@ from .llama_rows import (
     SplitRow,
     Told,
     TraceRow,
+    is_device,
     operand,
 )
 
@@ -43,7 +44,6 @@ _GRAPHLIKE = re.compile(r"\(\s*\d{1,5}[KM]\)\s*[\[\]]|SPLIT\s*#|\bnode\s*#|^TRAC
 _RESERVE = re.compile(r"graph_reserve: reserving a graph .*?\bn_tokens =\s*(\d{1,9})")
 _COPIES = re.compile(r"\bsched copies = (\d{1,3})\b|\bn_copies *= *(\d{1,3})\b")
 _LOADING = re.compile(r"create_tensor: loading tensor (\S+)")
-_USING = re.compile(r"\busing device (\S+) \(")
 _USED = re.compile(r"input tensor '\s*(\S[^']*)' .*?(?:used by node '([^']*)')?(?: \(|$)")
 #: Lines that may stand between the parts of a torn record.
 _TORN_OVER = 2
@@ -214,7 +214,7 @@ class _Reader:
 
     def header(self, text: str, line: int) -> bool:
         found = HEADER.match(text)
-        if found is None or "#" in found[2]:
+        if found is None or not is_device(found[2]):
             return False
         self.close()
         number = int(found[1])
@@ -234,10 +234,12 @@ class _Reader:
         found = HEAD.match(text)
         if found is None:
             return False
-        self.close()
         # " %20.20s": the field is as wide as this build prints names.
         self.rows.told.width = max(self.rows.told.width, len(found[3]) - 1)
         result = operand(found[3], found[4], found[5], self.rows.told.width)
+        if not is_device(result.device):
+            return False
+        self.close()
         node = NodeRow(int(found[1]), found[2].strip(), result, line)
         if self.graph is None or any(n.number >= node.number for n in self.last_nodes()):
             self.begin(line)
@@ -260,9 +262,11 @@ class _Reader:
         found = TRACE.match(text)
         if found is None:
             return False
-        self.close()
         split, place, *told = found.groups()
         kind, tensor, source, target, size = told[:5] if told[0] else told[5:]
+        if not (is_device(source) and is_device(target)):
+            return False
+        self.close()
         row = TraceRow(int(split), int(place), kind, tensor, source, target, int(size))
         told_names = self.rows.told
         told_names.names.add(tensor)
@@ -345,8 +349,6 @@ class _Reader:
         elif (found := _USED.search(text)) is not None:
             told.inputs.add(found[1])
             told.names.update(name for name in found.groups() if name)
-        elif (found := _USING.search(text)) is not None:
-            told.devices.setdefault(found[1])
         elif (found := _COPIES.search(text)) is not None:
             told.copies = max(told.copies, int(found[1] or found[2]))
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from ..device import HOST
+
 #: Characters that ggml prints of the name of a node or source (some builds: more), and of a
 #: device there.
 NAME_WIDTH, DEVICE_WIDTH = 20, 5
@@ -65,6 +67,11 @@ class Operand:
     def copy(self) -> bool:
         """Whether it is the copy of a split's input."""
         return self.device == NO_DEVICE or self.cause == "4.cpy"
+
+
+def is_device(name: str) -> bool:
+    """Whether a device can have that name in a schedule; what is damaged has others."""
+    return bool(name) and "#" not in name and name not in (HOST, NO_DEVICE)
 
 
 def operand(name: str, size: str, place: str, width: int) -> Operand:
