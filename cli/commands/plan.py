@@ -12,7 +12,7 @@ from ..files import writable
 from ..model.document import DocumentError, dumps, load, loads
 from ..model.plan.compare import compare_dump
 from ..model.plan.error import PlanError
-from ..model.plan.lower import lower
+from ..model.plan.lowering import PROTOCOLS, Lowered, Lowering, lower_as
 from ..model.plan.options import SPLIT_INPUTS, PlanOptions
 from ..model.plan.planner import Planned, plan_regimes, unplanned
 from ..model.plan.why import Why, why
@@ -50,6 +50,22 @@ def _numbers(
     return tuple(found)
 
 
+class Prefetching(click.ParamType[tuple[str, int]]):
+    """``none``, ``one-ahead`` or ``staging:N`` → the policy and its slots."""
+
+    name = "policy"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        policy, _, slots = str(value).partition(":")
+        if policy == "staging" and slots.isdecimal() and int(slots) > 0:
+            return policy, int(slots)
+        if policy in ("none", "one-ahead") and not slots:
+            return policy, 0
+        raise click.BadParameter(f"{value!r}: none, one-ahead or staging:N was due", ctx, param)
+
+
 @click.command("plan")
 @click.argument("file", metavar="FILE")
 @click.option(
@@ -71,6 +87,34 @@ def _numbers(
     callback=_numbers,
     multiple=True,
     help="Plan for one value of a symbol.  Repeatable.",
+)
+@click.option(
+    "--protocol",
+    type=click.Choice(PROTOCOLS),
+    default="plain",
+    show_default=True,
+    help="Who waits for whom: the host for everything, only dependences, or as ggml does it "
+    "(now, or before it mended splits without inputs).",
+)
+@click.option(
+    "--prefetch",
+    type=Prefetching(),
+    default="none",
+    metavar="POLICY",
+    help="With overlapped: none, one-ahead, or staging:N, a ring of N slots for weights.",
+)
+@click.option(
+    "--copy-experts",
+    is_flag=True,
+    help="With overlapped: copy only the experts that the router chose.",
+)
+@click.option(
+    "--place",
+    type=click.Choice(("own", "order", "list")),
+    default="own",
+    show_default=True,
+    help="Compute memory: bytes of its own for each tensor, used again where the program's order "
+    "allows it, or, as ggml does, in list order.",
 )
 @click.option("--why", "explain", is_flag=True, help="Say why, for each node and each split.")
 @click.option(
@@ -132,6 +176,10 @@ def command(
     anew: bool,
     graph: int | None,
     form: str,
+    protocol: str,
+    prefetch: tuple[str, int],
+    copy_experts: bool,
+    place: str,
     **options: Any,
 ) -> None:
     """Decide devices and splits as ggml's scheduler does.
@@ -141,6 +189,12 @@ def command(
     Exit code 1: with --compare, a plan differs from the recorded one.
     """
     choices = PlanOptions(**options)
+    lowering = Lowering(protocol, *prefetch, copy_experts, place)
+    if lowering != Lowering() and (stop == "splits" or output is None):
+        raise click.UsageError(
+            "--protocol, --prefetch, --copy-experts and --place are about the program: "
+            "they need -o OUT without --stop splits"
+        )
     if compare:
         if output is not None or explain or choices != PlanOptions():
             raise click.UsageError("--compare stands alone: the recorded options decide")
@@ -153,7 +207,10 @@ def command(
     for finding in planned[0].findings:
         error_line(f"{finding.rule}: {finding.message}")
     if output is not None:
-        _write(output, [_raised(file, p.schedule, stop) for p in planned])
+        raised = [_raised(file, p.schedule, stop, lowering) for p in planned]
+        for line in dict.fromkeys(line for one in raised for line in one.idle):
+            error_line(f"PL006: {line}")
+        _write(output, [one.schedule for one in raised])
     if explain:
         _explain([(p, why(p, choices)) for p in planned], form)
     elif output != "-":
@@ -201,11 +258,11 @@ def _plan(file: str, schedule: Schedule, options: PlanOptions) -> tuple[Planned,
         raise CliError(f"{file}: {error}") from None
 
 
-def _raised(file: str, schedule: Schedule, stop: str) -> Schedule:
+def _raised(file: str, schedule: Schedule, stop: str, lowering: Lowering) -> Lowered:
     if stop == "splits":
-        return schedule
+        return Lowered(schedule)
     try:
-        return lower(schedule)
+        return lower_as(schedule, lowering)
     except ValueError as error:
         raise CliError(f"{file}: {error}") from None
 

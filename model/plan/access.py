@@ -159,5 +159,3 @@ def _placed(schedule: Schedule) -> Iterator[Tensor]:
         tensor = schedule.tensor(name)
         if tensor.view_of is None and schedule.location(name).usage is not None:
             yield tensor
-
-

@@ -73,9 +73,9 @@ class _Protocol:
         device = self.graph.device(split.device)
         for callback in split.callbacks:
             yield replace(callback, split=index)
-        if self.bare_splits_wait and before is not None and not split.inputs:
-            if before.device != split.device:
-                yield from _drain(self.graph.device(before.device), index)
+        bare = before is not None and before.device != split.device and not split.inputs
+        if before is not None and bare and self.bare_splits_wait:
+            yield from _drain(self.graph.device(before.device), index)
         for name in self.operands.inputs(split):
             for turn in self.operands.turns:
                 yield from self.bring(name, device, index, turn)

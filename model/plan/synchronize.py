@@ -198,4 +198,3 @@ def _conflict(a: Access, b: Access) -> bool:
     if not (a.writes or b.writes):
         return False
     return a.space == b.space or EVERYTHING in (a.space, b.space)
-
