@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ..command import Command, Copy, CopyExperts, GetOutput, Prefetch, SetInput
+from ..command import Command, Copy, CopyExperts, FillBank, GetOutput, Prefetch, SetInput
 from ..device import HOST, Device
 from ..schedule import Schedule, Split
 from ..symbol import ALWAYS
 from .expert_copy import Selection
+from .lower import PlainLowering
 from .operands import Operands, Turn, last_pass
 from .prefetch import Ahead
 from .synchronize import Awaits, synchronize
@@ -58,6 +59,7 @@ class _Skeleton:
     def __init__(self, ahead: Ahead, chosen: Mapping[tuple[int, str], Selection]) -> None:
         self.schedule, self.graph = ahead.schedule, ahead.schedule.graph
         self.operands = Operands(self.schedule)
+        self.plain = PlainLowering(self.schedule)
         self.chosen = chosen
         self.early = {(split, name) for _, split, name in ahead.moves}
         self.first: dict[int, list[tuple[int, str]]] = {}
@@ -78,6 +80,7 @@ class _Skeleton:
         device = self.graph.device(split.device)
         for callback in split.callbacks:
             yield replace(callback, split=index)
+        yield from self.fills(index, split)
         yield from self.prefetches(index, self.first)
         for name in self.operands.inputs(split):
             if (index, name) not in self.early:
@@ -85,6 +88,13 @@ class _Skeleton:
                     yield self.selected(index, name, self.copy(name, device, index, turn), turn)
         yield from self.operands.computes(index, split)
         yield from self.prefetches(index, self.last)
+
+    def fills(self, index: int, split: Split) -> Iterator[Command]:
+        """Fills of the banks that the split reads, on the second queue of their device."""
+        for command in self.plain.fill_banks(index, self.operands.nodes(split)):
+            if isinstance(command, FillBank):
+                device = self.graph.device(self.schedule.queue_device(command.queue))
+                yield replace(command, queue=copy_queue(device))
 
     def selected(self, index: int, name: str, copy: Copy, turn: Turn) -> Command:
         """A copy as it is, or of the chosen experts only."""

@@ -69,7 +69,7 @@ def test_planned_programs_are_proved(devices: int, policy: str) -> None:
     program = allocate(lower_overlapped(schedule, moves=moves))
     assert verdict(program)[0] is Verdict.PROVED
     found = [c for c in program.program or () if isinstance(c, Prefetch)]
-    assert (policy == "staging") == bool(found)
+    assert bool(found) == (policy == "staging" or (policy == "one-ahead" and devices == 2))
     assert all(c.queue.endswith(".copy") for c in found)
 
 
@@ -136,7 +136,7 @@ GUARDS: dict[str, tuple[Callable[[], Schedule], set[str]]] = {
     ),
     "a slot is filled after its last reader": (
         lambda: _without(tiny(), lambda c, o: isinstance(c, Prefetch) and isinstance(o, Compute)),
-        {"PF006"},
+        {"PF004", "PF006"},
     ),
     "a copy waits for the readers of its target": (
         lambda: _without(tiny(2), lambda c, o: isinstance(c, Copy) and isinstance(o, Compute)),
@@ -248,5 +248,5 @@ def test_a_model_has_its_layers_on_its_devices() -> None:
     schedule = tiny(2)
     graph: Graph = schedule.graph
     assert [t.name for t in graph.tensors if t.output] == ["l_out-1"]
-    homes = {d for n, d in schedule.assignment if n.startswith("ffn_moe_down")}
+    homes = {d for n, d in schedule.assignment if n.startswith("attn_out")}
     assert homes == {"gpu0", "gpu1"}
