@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from ..files import writable
 from ..model.document import DocumentError, dumps, load, loads
 from ..model.plan.compare import compare_dump
 from ..model.plan.error import PlanError
+from ..model.plan.expert_cache import cache_experts
 from ..model.plan.lowering import PROTOCOLS, Lowered, Lowering, lower_as
 from ..model.plan.options import SPLIT_INPUTS, PlanOptions
 from ..model.plan.planner import Planned, plan_regimes, unplanned
@@ -23,6 +25,7 @@ from ..output import CliError, emit, emit_json, error_line, read_input, write_fi
 from ..planned import comparison_data, comparison_items, plan_data, plan_items
 from ..text import render
 
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 DUMPS = (".jsonl", ".jsonl.gz")
 
 
@@ -48,6 +51,18 @@ def _numbers(
             raise click.BadParameter(f"{value!r}: n_tokens=64 was due", ctx, param)
         found.append((symbol, int(number)))
     return tuple(found)
+
+
+class Size(click.ParamType[int]):
+    """Bytes: ``512``, ``64KiB``, ``1.5GiB``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]iB|B)?", str(value).strip())
+        if match is None or float(match[1]) <= 0:
+            raise click.BadParameter(f"{value!r}: a size such as 512MiB was due", ctx, param)
+        return int(float(match[1]) * _UNITS[match[2] or "B"])
 
 
 class Prefetching(click.ParamType[tuple[str, int]]):
@@ -88,6 +103,15 @@ class Prefetching(click.ParamType[tuple[str, int]]):
     multiple=True,
     help="Plan for one value of a symbol.  Repeatable.",
 )
+@click.option(
+    "--moe-cache",
+    "cache",
+    type=Size(),
+    metavar="SIZE",
+    help="An expert cache of so many bytes on each device, as 4GiB; larger batches get a plan "
+    "of their own without it.",
+)
+@click.option("--force-cache", is_flag=True, help="Even one that never finds an expert (BK011).")
 @click.option(
     "--protocol",
     type=click.Choice(PROTOCOLS),
@@ -176,6 +200,8 @@ def command(
     anew: bool,
     graph: int | None,
     form: str,
+    cache: int | None,
+    force_cache: bool,
     protocol: str,
     prefetch: tuple[str, int],
     copy_experts: bool,
@@ -196,14 +222,17 @@ def command(
             "they need -o OUT without --stop splits"
         )
     if compare:
-        if output is not None or explain or choices != PlanOptions():
+        if output is not None or explain or choices != PlanOptions() or cache is not None:
             raise click.UsageError("--compare stands alone: the recorded options decide")
         ctx.exit(_compare(file, form))
     if output is None and not explain:
         raise click.UsageError("say what to do with the plan: -o OUT, --why, or --compare")
     if output is not None and output != "-":
         writable(output)
-    planned = [p for s in _schedules(file, graph, anew) for p in _plan(file, s, choices)]
+    if force_cache and cache is None:
+        raise click.UsageError("--force-cache is about --moe-cache")
+    found = [c for s in _schedules(file, graph, anew) for c in _cached(file, s, cache, force_cache)]
+    planned = [p for s in found for p in _plan(file, s, choices)]
     for finding in planned[0].findings:
         error_line(f"{finding.rule}: {finding.message}")
     if output is not None:
@@ -245,6 +274,18 @@ def _schedules(file: str, graph: int | None, anew: bool) -> list[Schedule]:
     if graph >= len(found):
         raise CliError(f"{file}: there is no graph {graph}; the last one is {len(found) - 1}")
     return [found[graph]]
+
+
+def _cached(file: str, schedule: Schedule, cache: int | None, force: bool) -> tuple[Schedule, ...]:
+    if cache is None or schedule.splits is not None:
+        return (schedule,)
+    try:
+        found = cache_experts(schedule, cache, force=force)
+    except PlanError as error:
+        raise CliError(f"{file}: {error}") from None
+    if found.idle:
+        error_line(f"PL006: moe-cache caches nothing: {found.idle}")
+    return found.schedules
 
 
 def _plan(file: str, schedule: Schedule, options: PlanOptions) -> tuple[Planned, ...]:

@@ -126,7 +126,7 @@ def _within(schedule: Schedule, symbol: str, low: int, high: int) -> Schedule:
     return replace(schedule, graph=replace(schedule.graph, symbols=symbols))
 
 
-# -- which layers -----------------------------------------------------------------------------------
+# -- which layers ---------------------------------------------------------------------------------
 
 
 def _layers(schedule: Schedule) -> Iterator[_Layer]:
@@ -202,7 +202,7 @@ def _expert_bytes(tensor: Tensor) -> int:
     return size
 
 
-# -- banks ------------------------------------------------------------------------------------------
+# -- banks ----------------------------------------------------------------------------------------
 
 
 class _Banks:

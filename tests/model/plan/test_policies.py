@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from splitproof.exec.replay import replay
@@ -21,7 +22,9 @@ from splitproof.model.document import dumps, loads
 from splitproof.model.graph import Graph
 from splitproof.model.plan.allocate import allocate
 from splitproof.model.plan.error import PlanError
+from splitproof.model.plan.expert_cache import CacheGuards, cache_experts
 from splitproof.model.plan.expert_copy import CopyGuards, selections
+from splitproof.model.plan.lower import lower
 from splitproof.model.plan.lowering import PROTOCOLS, Lowering, lower_as
 from splitproof.model.plan.overlap import lower_overlapped
 from splitproof.model.plan.planner import plan, plan_regimes
@@ -56,7 +59,8 @@ def verdict(schedule: Schedule) -> tuple[Verdict, set[str]]:
     report = check(loads(dumps(schedule)), Options(seconds=60))
     codes = {f.rule for f in report.failures} | {c for f in report.failures for c in f.also}
     for finding in report.failures[:1]:
-        if finding.counterexample is not None:
+        # How many experts a computed ids tensor names is not in the hands of a replay.
+        if finding.counterexample is not None and finding.rule != "BK004":
             assert replay(schedule, finding.counterexample).reproduced
     return report.verdict, codes
 
@@ -106,6 +110,60 @@ def test_ids_of_the_same_split_choose_nothing() -> None:
     }
 
 
+# -- the expert cache ------------------------------------------------------------------------------
+
+EACH = 3 * 64 * 68  # bytes of one expert's gate, up and down in q8_0
+
+
+def banked(
+    graph: Schedule, slots: int = 9, *, lowered: bool = True, **options: bool
+) -> list[Schedule]:
+    guards = CacheGuards(**options)
+    found = cache_experts(graph, EACH * (slots + 1), guards=guards, force=True)
+    plans = [p.schedule for s in found.schedules for p in plan_regimes(s)]
+    return [lower_overlapped(p) for p in plans] if lowered else plans
+
+
+def test_cached_programs_are_proved_and_large_batches_go_the_plain_way() -> None:
+    small, large = banked(model_schedule(TINY, tokens=(1, 64)))
+    assert small.graph.symbols == (("n_tokens", 1, 4),) and len(small.graph.banks) == 6
+    assert large.graph.symbols == (("n_tokens", 5, 64),) and large.graph.banks == ()
+    assert [c.do for c in small.program or ()].count("fill_bank") == 2
+    assert verdict(small)[0] is verdict(large)[0] is Verdict.PROVED
+    assert verdict(lower(plan_regimes(replace(small, **_GRAPH))[0].schedule))[0] is Verdict.PROVED
+
+
+_GRAPH: dict[str, Any] = {"assignment": (), "splits": None, "placements": (), "program": None}
+
+
+def test_slots_come_from_the_budget_and_useless_ones_are_refused() -> None:
+    graph = model_schedule(TINY, tokens=(1, 1))
+    assert cache_experts(graph, EACH * 6).slots == (("gpu0.0", 5),)
+    assert cache_experts(graph, EACH * 1000).slots == (("gpu0.0", 16),)  # all of them
+    with pytest.raises(PlanError, match=r"BK011.*2 slots.*3 slots are the least"):
+        cache_experts(graph, EACH * 3)
+    assert cache_experts(graph, EACH * 3, force=True).slots == (("gpu0.0", 2),)
+    with pytest.raises(PlanError, match="less than one token's experts"):
+        cache_experts(graph, EACH)
+
+
+def _incapable() -> Schedule:
+    """A device that cannot run one of a layer's matmuls."""
+    graph = model_schedule(TINY, tokens=(1, 2))
+    nodes = tuple(
+        replace(n, supported_by=("cpu",)) if n.dst == "ffn_moe_down-1" else n
+        for n in graph.graph.nodes
+    )
+    return replace(graph, graph=replace(graph.graph, nodes=nodes))
+
+
+def test_a_layer_is_cached_whole_or_not_at_all() -> None:
+    (schedule,) = banked(_incapable(), lowered=False)
+    assert {bank.layer for bank in schedule.graph.banks} == {0}
+    nothing = cache_experts(model_schedule(TINY, tokens=(40, 64)), EACH * 10)
+    assert "n_tokens is 40 or more" in nothing.idle
+
+
 # -- guards: each off in turn ----------------------------------------------------------------------
 
 
@@ -143,6 +201,14 @@ GUARDS: dict[str, tuple[Callable[[], Schedule], set[str]]] = {
         {"OR001", "OR003", "PF006"},
     ),
     "a used set serves the same ids": (_same_ids, {"CE001", "CE003"}),
+    "a layer is cached if its device runs it": (
+        lambda: banked(_incapable(), capable=False)[0],
+        {"BK001"},
+    ),
+    "the experts of a batch fit into the slots": (
+        lambda: banked(model_schedule(TINY, tokens=(1, 8)), 5, fits=False)[0],
+        {"BK004"},
+    ),
     "only sources in compute buffers": (lambda: _uploads(compute_source=False), {"PF001"}),
 }
 
