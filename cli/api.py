@@ -11,6 +11,7 @@ from .model.certificate import Certificate, certify
 from .model.document import from_dict, load
 from .model.minimal import Contracts, Minimal
 from .model.plan.lower import lower
+from .model.plan.planner import plan
 from .model.read.ggml_dump import read_dump
 from .model.report import Finding, Kind, Report, Rule
 from .model.schedule import Schedule
@@ -38,6 +39,15 @@ def as_schedule(source: Source) -> Schedule:
     return load(source)
 
 
+def as_program(source: Source) -> Schedule:
+    """The same at the program level: a graph is planned, and splits are lowered.
+
+    Raises ``PlanError`` where a graph has no plan, or needs one for each part of its symbols'
+    ranges, and ``LowerError`` for splits that cannot be lowered.
+    """
+    return lower(plan(as_schedule(source)))
+
+
 def check(
     source: Source,
     *,
@@ -53,8 +63,8 @@ def check(
     ``only``: codes of rules.  ``ignore``: code → why its findings do not count; the verdict
     stays what it is.  ``symbols``: narrower ranges, both ends included.  ``time_limit``: seconds
     for the whole check, ``effort``: Z3 resource units per obligation; what is undecided then
-    makes the verdict ``unknown``.  ``progress`` is called with (done, total).  A split-level
-    document is lowered first.
+    makes the verdict ``unknown``.  ``progress`` is called with (done, total).  A document of a
+    lower level is planned and lowered first.
 
     A check of a part (``only``, ``symbols``) has a report without a digest, from which no
     certificate for a run can be made.
@@ -67,7 +77,7 @@ def check(
     )
     if effort is not None:
         options.effort = effort
-    report = check_program(lower(as_schedule(source)), options)
+    report = check_program(as_program(source), options)
     if only or symbols:
         report = replace(report, digest="")
     return suppress(report, ignore or {})
@@ -120,7 +130,7 @@ def run(
     """
     from .exec.runtime import run as run_program
 
-    schedule = lower(as_schedule(source))
+    schedule = as_program(source)
     if certificate is None:
         certificate = certify(check(schedule))
     return run_program(
@@ -154,7 +164,7 @@ def replay(
     ``schedule``: the one that was checked.  ``rules``: only findings under these codes.
     Findings of kind *cost* are left out: they show no fault.
     """
-    program = lower(as_schedule(schedule))
+    program = as_program(schedule)
     chosen = [
         f for f in report.findings if f.kind is not Kind.COST and (not rules or f.rule in rules)
     ]

@@ -11,19 +11,20 @@ from .model.certificate import Certificate
 from .model.codec import load_certificate, report_from_dict
 from .model.document import DocumentError, load, loads
 from .model.plan.lower import lower
+from .model.plan.planner import plan
 from .model.report import Report
 from .model.schedule import Schedule
 from .output import CliError, read_input
 
 
 def read_schedule(path: str) -> Schedule:
-    """The program-level schedule of a file (``-``: standard input)."""
+    """The program-level schedule of a file (``-``: standard input); a graph is planned first."""
     try:
         schedule = loads(read_input(path)) if path == "-" else load(path)
     except DocumentError as error:
         raise CliError(str(error)) from None
     try:
-        return lower(schedule)
+        return lower(plan(schedule))
     except ValueError as error:
         raise CliError(f"{path}: {error}") from None
 

@@ -21,7 +21,7 @@ LARGE = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the five passes decided, on arrays; the first ``count`` splits are meant."""
+    """What the five passes decided, on lists.  ``count``: of splits."""
 
     graph: Graph
     arrays: GraphArrays
@@ -80,7 +80,7 @@ def _plain(g: GraphArrays, options: PlanOptions) -> tuple[Assignment, Splits, in
     reach = [0] * tensors
     passes.reach(g, a, reach)
     count, source = splitting.cut(g, a, reach, splits, options.split_inputs, int(options.grows))
-    return a, splits, count, (NONE, NONE, source)
+    return a, splitting.trimmed(splits, count), count, (NONE, NONE, source)
 
 
 def _compiled(g: GraphArrays, options: PlanOptions) -> tuple[Assignment, Splits, int, _Stuck]:
@@ -97,7 +97,7 @@ def _compiled(g: GraphArrays, options: PlanOptions) -> tuple[Assignment, Splits,
     twin.reach(arrays, a, reach)
     count, source = twin.cut(arrays, a, reach, splits, options.split_inputs, int(options.grows))
     lists = Assignment(*map(twin.as_list, a))  # type: ignore[arg-type]
-    cuts = Splits(*map(twin.as_list, splits))  # type: ignore[arg-type]
+    cuts = Splits(*map(twin.as_list, splitting.trimmed(splits, count)))  # type: ignore[arg-type]
     return lists, cuts, count, (NONE, NONE, source)
 
 
@@ -134,10 +134,16 @@ def _immovable(graph: Graph, g: GraphArrays, index: int) -> PlanError:
     tensor = graph.tensors[index]
     owner = tensor if g.base[index] == NONE else graph.tensors[g.base[index]]
     node = graph.find_node(tensor.name)
-    op = "none" if node is None else node.op
     buffer = owner.buffer or "?"
     memory = graph.buffer(buffer).memory if owner.buffer else "?"
     readers = [d.name for d in graph.devices if memory in d.reads]
+    if node is None:
+        return PlanError(
+            f"{tensor.name!r} lies in buffer {buffer!r} (memory {memory!r}), which no device "
+            "reads; let one read it, or place the tensor elsewhere",
+            tensor=tensor.name, buffer=buffer,
+        )  # fmt: skip
+    op = node.op
     seen = f"its readers are {', '.join(readers)}" if readers else "no device reads it"
     return PlanError(
         f"{tensor.name!r} lies in buffer {buffer!r} (memory {memory!r}), where no device can "

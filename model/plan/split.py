@@ -28,8 +28,8 @@ class Begins(IntEnum):
 class Splits(NamedTuple):
     """Per split: its ``device``, its first node, why it begins, and the tensor that made it
     (a weight, or the input that was one too many).  Inputs of split k are ``inputs[first[k]]``
-    to ``inputs[first[k + 1]]``.  ``copied``: per tensor, the mask of devices that have a copy.
-    All lists are as long as they can get; the first ``count`` splits are meant.
+    to ``inputs[first[k + 1]]``.  ``copied``: what the pass itself remembers, per tensor the mask
+    of devices that have a copy.  The lists begin as long as they can get: see ``trimmed``.
     """
 
     device: MutableSequence[int]
@@ -45,6 +45,14 @@ def empty_splits(nodes: int, sources: int, tensors: int) -> Splits:
     return Splits(
         [0] * (nodes + 1), [0] * (nodes + 1), [0] * (nodes + 1), [NONE] * (nodes + 1),
         [0] * (nodes + 2), [NONE] * sources, [0] * tensors,
+    )  # fmt: skip
+
+
+def trimmed(s: Splits, count: int) -> Splits:
+    """The first ``count`` splits, without what only the pass needs."""
+    return Splits(
+        s.device[:count], s.start[:count], s.begins[:count], s.made_by[:count],
+        s.first[: count + 1], s.inputs[: s.first[count]], s.copied[:0],
     )  # fmt: skip
 
 

@@ -10,11 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_graphs import MOST_TOKENS, GraphMaker, random_schedule
 from plan_oracle import Abort, Oracle
+from splitproof.model.device import Device, Memory
+from splitproof.model.graph import Graph, Node
 from splitproof.model.plan.assign import recorded_name
 from splitproof.model.plan.error import PlanError
 from splitproof.model.plan.options import PlanOptions
-from splitproof.model.plan.planner import Planned, plan_regimes
+from splitproof.model.plan.planner import Planned, plan, plan_regimes
 from splitproof.model.schedule import Schedule
+from splitproof.model.symbol import Expr
+from splitproof.model.tensor import Tensor
 
 SEEDS = st.integers(0, 2**40)
 
@@ -50,7 +54,7 @@ def agree(schedule: Schedule, tokens: int, limit: int = 30) -> str:
     return "planned"
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=2000, deadline=None)
 @given(seed=SEEDS, size=st.integers(1, 30), tokens=st.integers(1, MOST_TOKENS))
 def test_planner_equals_oracle(seed: int, size: int, tokens: int) -> None:
     agree(random_schedule(seed, size), tokens)
@@ -118,3 +122,18 @@ def test_more_devices_than_a_machine_word_has_bits() -> None:
     many = tuple(replace(cpu, name=f"x{k}", memory="m2", reads=("m2",)) for k in range(70))
     graph = replace(schedule.graph, devices=(*many, *schedule.graph.devices))
     agree(replace(schedule, graph=graph), 8)
+
+
+def test_large_graphs_are_planned_by_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    from splitproof.model.plan import decide
+
+    cpu = Device("cpu", "host", ("host",))
+    nodes = tuple(Node("custom", f"n{k}") for k in range(60))
+    tensors = tuple(Tensor(n.dst, "f32", (Expr.of(4),)) for n in nodes)
+    host = Memory("host", True)
+    schedule = Schedule(Graph(memories=(host,), devices=(cpu,), tensors=tensors, nodes=nodes))
+    seen = []
+    monkeypatch.setattr(decide, "LARGE", 50)
+    monkeypatch.setattr(decide, "_compiled", lambda g, o: seen.append(1) or decide._plain(g, o))
+    plan(schedule)
+    assert seen == [1]
