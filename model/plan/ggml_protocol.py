@@ -22,6 +22,7 @@ from ..command import (
 from ..device import HOST, Contract, Device
 from ..schedule import Schedule, Split
 from ..symbol import ALWAYS
+from .lower import LowerError
 from .operands import Operands, Turn, last_pass
 
 
@@ -47,6 +48,11 @@ def lower_ggml(schedule: Schedule, *, bare_splits_wait: bool = True) -> Schedule
     """
     if schedule.program is not None:
         return schedule
+    if schedule.graph.banks:
+        raise LowerError(
+            "ggml fills banks in user code, which this protocol does not have; lower a schedule "
+            "with banks by plain or overlapped"
+        )
     return _Protocol(schedule, bare_splits_wait).schedule_with_program()
 
 

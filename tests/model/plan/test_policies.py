@@ -24,7 +24,7 @@ from splitproof.model.plan.allocate import allocate
 from splitproof.model.plan.error import PlanError
 from splitproof.model.plan.expert_cache import CacheGuards, cache_experts
 from splitproof.model.plan.expert_copy import CopyGuards, selections
-from splitproof.model.plan.lower import lower
+from splitproof.model.plan.lower import LowerError, lower
 from splitproof.model.plan.lowering import PROTOCOLS, Lowering, lower_as
 from splitproof.model.plan.overlap import lower_overlapped
 from splitproof.model.plan.planner import plan, plan_regimes
@@ -145,6 +145,12 @@ def test_slots_come_from_the_budget_and_useless_ones_are_refused() -> None:
     assert cache_experts(graph, EACH * 3, force=True).slots == (("gpu0.0", 2),)
     with pytest.raises(PlanError, match="less than one token's experts"):
         cache_experts(graph, EACH)
+
+
+def test_ggml_has_no_command_that_fills_banks() -> None:
+    (schedule,) = banked(model_schedule(TINY, tokens=(1, 2)), lowered=False)
+    with pytest.raises(LowerError, match="fills banks in user code"):
+        lower_as(schedule, Lowering("ggml"))
 
 
 def _incapable() -> Schedule:
