@@ -10,6 +10,7 @@ import pytest
 from splitproof.main import invoke
 from splitproof.model.document import dumps, example, load, loads
 from splitproof.model.plan.planner import unplanned
+from splitproof.model.read.model_config import ModelShape, model_schedule
 
 #: One graph: an input, a weight that the device holds, a product; all of it on the device.
 ROW = {
@@ -136,3 +137,46 @@ def test_mistakes_are_exit_2(
 def test_what_has_no_effect_is_said(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["plan", str(graph), "--why", "-ot", "nothing=host"]) == 0
     assert "PL006: override nothing=host moves nothing" in capsys.readouterr().err
+
+
+def test_the_program_follows_the_protocol(tmp_path: Path) -> None:
+    graph = tmp_path / "graph.json"
+    shape = ModelShape("tiny", layers=2, dense=0, hidden=64, experts=8, top_k=2, ffn=64)
+    graph.write_text(dumps(model_schedule(shape, tokens=(1, 2))))
+    out = tmp_path / "out.json"
+    found = {}
+    for name, options in {
+        "plain": [],
+        "staged": ["--protocol", "overlapped", "--prefetch", "staging:2"],
+        "chosen": ["--protocol", "overlapped", "--copy-experts", "--place", "order"],
+        "cached": ["--protocol", "overlapped", "--moe-cache", "128KiB"],
+        "ggml": ["--protocol", "ggml", "--place", "list"],
+    }.items():
+        assert invoke(["plan", str(graph), "-o", str(out), *options]) == 0
+        found[name] = {command.do for command in load(out).program or ()}
+    assert "sync_queue" in found["plain"] and "wait" not in found["plain"]
+    assert "prefetch" in found["staged"] and "prefetch" not in found["plain"]
+    assert "copy_experts" in found["chosen"] and "fill_bank" in found["cached"]
+    assert "wait" not in found["ggml"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--prefetch", "staging:2"], "need overlapped"),
+        (["--protocol", "ggml", "--copy-experts"], "need overlapped"),
+        (["--prefetch", "staging"], "staging:N was due"),
+        (["--moe-cache", "much"], "512MiB was due"),
+        (["--moe-cache", "1B"], "less than one token's experts"),
+        (["--force-cache"], "is about --moe-cache"),
+        (["--protocol", "ggml", "--stop", "splits"], "without --stop splits"),
+    ],
+)
+def test_choices_that_do_not_fit(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = tmp_path / "graph.json"
+    shape = ModelShape("tiny", layers=2, dense=0, hidden=64, experts=8, top_k=2, ffn=64)
+    graph.write_text(dumps(model_schedule(shape, tokens=(1, 2))))
+    assert invoke(["plan", str(graph), "-o", str(tmp_path / "out.json"), *options]) == 2
+    assert message in capsys.readouterr().err

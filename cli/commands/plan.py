@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from ..files import writable
 from ..model.document import DocumentError, dumps, load, loads
 from ..model.plan.compare import compare_dump
 from ..model.plan.error import PlanError
-from ..model.plan.lower import lower
+from ..model.plan.expert_cache import cache_experts
+from ..model.plan.lowering import PROTOCOLS, Lowered, Lowering, lower_as
 from ..model.plan.options import SPLIT_INPUTS, PlanOptions
 from ..model.plan.planner import Planned, plan_regimes, unplanned
 from ..model.plan.why import Why, why
@@ -23,6 +25,7 @@ from ..output import CliError, emit, emit_json, error_line, read_input, write_fi
 from ..planned import comparison_data, comparison_items, plan_data, plan_items
 from ..text import render
 
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 DUMPS = (".jsonl", ".jsonl.gz")
 
 
@@ -50,6 +53,34 @@ def _numbers(
     return tuple(found)
 
 
+class Size(click.ParamType[int]):
+    """Bytes: ``512``, ``64KiB``, ``1.5GiB``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]iB|B)?", str(value).strip())
+        if match is None or float(match[1]) <= 0:
+            raise click.BadParameter(f"{value!r}: a size such as 512MiB was due", ctx, param)
+        return int(float(match[1]) * _UNITS[match[2] or "B"])
+
+
+class Prefetching(click.ParamType[tuple[str, int]]):
+    """``none``, ``one-ahead`` or ``staging:N`` → the policy and its slots."""
+
+    name = "policy"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        policy, _, slots = str(value).partition(":")
+        if policy == "staging" and slots.isdecimal() and int(slots) > 0:
+            return policy, int(slots)
+        if policy in ("none", "one-ahead") and not slots:
+            return policy, 0
+        raise click.BadParameter(f"{value!r}: none, one-ahead or staging:N was due", ctx, param)
+
+
 @click.command("plan")
 @click.argument("file", metavar="FILE")
 @click.option(
@@ -71,6 +102,43 @@ def _numbers(
     callback=_numbers,
     multiple=True,
     help="Plan for one value of a symbol.  Repeatable.",
+)
+@click.option(
+    "--moe-cache",
+    "cache",
+    type=Size(),
+    metavar="SIZE",
+    help="An expert cache of so many bytes on each device, as 4GiB; larger batches get a plan "
+    "of their own without it.",
+)
+@click.option("--force-cache", is_flag=True, help="Even one that never finds an expert (BK011).")
+@click.option(
+    "--protocol",
+    type=click.Choice(PROTOCOLS),
+    default="plain",
+    show_default=True,
+    help="Who waits for whom: the host for everything, only dependences, or as ggml does it "
+    "(now, or before it mended splits without inputs).",
+)
+@click.option(
+    "--prefetch",
+    type=Prefetching(),
+    default="none",
+    metavar="POLICY",
+    help="With overlapped: none, one-ahead, or staging:N, a ring of N slots for weights.",
+)
+@click.option(
+    "--copy-experts",
+    is_flag=True,
+    help="With overlapped: copy only the experts that the router chose.",
+)
+@click.option(
+    "--place",
+    type=click.Choice(("own", "order", "list")),
+    default="own",
+    show_default=True,
+    help="Compute memory: bytes of its own for each tensor, used again where the program's order "
+    "allows it, or, as ggml does, in list order.",
 )
 @click.option("--why", "explain", is_flag=True, help="Say why, for each node and each split.")
 @click.option(
@@ -132,6 +200,12 @@ def command(
     anew: bool,
     graph: int | None,
     form: str,
+    cache: int | None,
+    force_cache: bool,
+    protocol: str,
+    prefetch: tuple[str, int],
+    copy_experts: bool,
+    place: str,
     **options: Any,
 ) -> None:
     """Decide devices and splits as ggml's scheduler does.
@@ -141,19 +215,31 @@ def command(
     Exit code 1: with --compare, a plan differs from the recorded one.
     """
     choices = PlanOptions(**options)
+    lowering = Lowering(protocol, *prefetch, copy_experts, place)
+    if lowering != Lowering() and (stop == "splits" or output is None):
+        raise click.UsageError(
+            "--protocol, --prefetch, --copy-experts and --place are about the program: "
+            "they need -o OUT without --stop splits"
+        )
     if compare:
-        if output is not None or explain or choices != PlanOptions():
+        if output is not None or explain or choices != PlanOptions() or cache is not None:
             raise click.UsageError("--compare stands alone: the recorded options decide")
         ctx.exit(_compare(file, form))
     if output is None and not explain:
         raise click.UsageError("say what to do with the plan: -o OUT, --why, or --compare")
     if output is not None and output != "-":
         writable(output)
-    planned = [p for s in _schedules(file, graph, anew) for p in _plan(file, s, choices)]
+    if force_cache and cache is None:
+        raise click.UsageError("--force-cache is about --moe-cache")
+    found = [c for s in _schedules(file, graph, anew) for c in _cached(file, s, cache, force_cache)]
+    planned = [p for s in found for p in _plan(file, s, choices)]
     for finding in planned[0].findings:
         error_line(f"{finding.rule}: {finding.message}")
     if output is not None:
-        _write(output, [_raised(file, p.schedule, stop) for p in planned])
+        raised = [_raised(file, p.schedule, stop, lowering) for p in planned]
+        for line in dict.fromkeys(line for one in raised for line in one.idle):
+            error_line(f"PL006: {line}")
+        _write(output, [one.schedule for one in raised])
     if explain:
         _explain([(p, why(p, choices)) for p in planned], form)
     elif output != "-":
@@ -190,6 +276,18 @@ def _schedules(file: str, graph: int | None, anew: bool) -> list[Schedule]:
     return [found[graph]]
 
 
+def _cached(file: str, schedule: Schedule, cache: int | None, force: bool) -> tuple[Schedule, ...]:
+    if cache is None or schedule.splits is not None:
+        return (schedule,)
+    try:
+        found = cache_experts(schedule, cache, force=force)
+    except PlanError as error:
+        raise CliError(f"{file}: {error}") from None
+    if found.idle:
+        error_line(f"PL006: moe-cache caches nothing: {found.idle}")
+    return found.schedules
+
+
 def _plan(file: str, schedule: Schedule, options: PlanOptions) -> tuple[Planned, ...]:
     if schedule.splits is not None:
         raise CliError(
@@ -201,11 +299,11 @@ def _plan(file: str, schedule: Schedule, options: PlanOptions) -> tuple[Planned,
         raise CliError(f"{file}: {error}") from None
 
 
-def _raised(file: str, schedule: Schedule, stop: str) -> Schedule:
+def _raised(file: str, schedule: Schedule, stop: str, lowering: Lowering) -> Lowered:
     if stop == "splits":
-        return schedule
+        return Lowered(schedule)
     try:
-        return lower(schedule)
+        return lower_as(schedule, lowering)
     except ValueError as error:
         raise CliError(f"{file}: {error}") from None
 

@@ -44,7 +44,8 @@ def allocate(
 
     One buffer ``compute:DEVICE`` for each device.  Sizes are those at the symbols' upper ends.
     A tensor of which only the size is known, or of which a view lies no one knows where, keeps
-    bytes of its own.  Outputs, and all copies of an input with ``n_copies`` > 1, share bytes with nothing.
+    bytes of its own.  Outputs, and all copies of an input with ``n_copies`` > 1, share bytes
+    with nothing.
     ``list_order``: as ggml's allocator, which frees a tensor after its last reader in the list of
     nodes, whatever order the program gives: right for some programs, and wrong for others.
     ``devices``: only what lies on these; the rest keeps bytes of its own.

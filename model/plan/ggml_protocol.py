@@ -22,6 +22,7 @@ from ..command import (
 from ..device import HOST, Contract, Device
 from ..schedule import Schedule, Split
 from ..symbol import ALWAYS
+from .lower import LowerError
 from .operands import Operands, Turn, last_pass
 
 
@@ -47,6 +48,11 @@ def lower_ggml(schedule: Schedule, *, bare_splits_wait: bool = True) -> Schedule
     """
     if schedule.program is not None:
         return schedule
+    if schedule.graph.banks:
+        raise LowerError(
+            "ggml fills banks in user code, which this protocol does not have; lower a schedule "
+            "with banks by plain or overlapped"
+        )
     return _Protocol(schedule, bare_splits_wait).schedule_with_program()
 
 
@@ -73,9 +79,9 @@ class _Protocol:
         device = self.graph.device(split.device)
         for callback in split.callbacks:
             yield replace(callback, split=index)
-        if self.bare_splits_wait and before is not None and not split.inputs:
-            if before.device != split.device:
-                yield from _drain(self.graph.device(before.device), index)
+        bare = before is not None and before.device != split.device and not split.inputs
+        if before is not None and bare and self.bare_splits_wait:
+            yield from _drain(self.graph.device(before.device), index)
         for name in self.operands.inputs(split):
             for turn in self.operands.turns:
                 yield from self.bring(name, device, index, turn)

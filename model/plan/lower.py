@@ -48,14 +48,14 @@ def lower(schedule: Schedule) -> Schedule:
         )
     tensors = schedule.graph.tensors
     program: list[Command] = [SetInput(tensor=t.name) for t in tensors if t.input]
-    lowering = _Lowering(schedule)
+    lowering = PlainLowering(schedule)
     for index, split in enumerate(schedule.splits):
         program += lowering.split(index, split)
     program += [GetOutput(tensor=t.name) for t in tensors if t.output]
     return replace(schedule, program=tuple(program))
 
 
-class _Lowering:
+class PlainLowering:
     """What is known while the splits are gone through: fills and copies made so far."""
 
     def __init__(self, schedule: Schedule) -> None:

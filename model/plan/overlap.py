@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ..command import Command, Copy, GetOutput, Prefetch, SetInput
+from ..command import Command, Copy, CopyExperts, FillBank, GetOutput, Prefetch, SetInput
 from ..device import HOST, Device
 from ..schedule import Schedule, Split
 from ..symbol import ALWAYS
+from .expert_copy import Selection
+from .lower import PlainLowering
 from .operands import Operands, Turn, last_pass
 from .prefetch import Ahead
 from .synchronize import Awaits, synchronize
 
 
 def lower_overlapped(
-    schedule: Schedule, *, moves: Ahead | None = None, awaits: Awaits | None = None
+    schedule: Schedule,
+    *,
+    moves: Ahead | None = None,
+    chosen: Mapping[tuple[int, str], Selection] | None = None,
+    awaits: Awaits | None = None,
 ) -> Schedule:
     """A split-level schedule with a program in which only dependences wait.
 
@@ -25,6 +31,7 @@ def lower_overlapped(
     passes are in flight, and outputs are read after the last pass.
 
     ``moves``: which copies are issued early (:func:`.prefetch.ahead`); none.
+    ``chosen``: which inputs are copied selectively (:func:`.expert_copy.selections`); none.
     ``awaits``: which dependences are waited for (all); for tests of what each is good for.
     ``LowerError`` for a graph-level schedule.  A ``program`` is kept.
     """
@@ -32,7 +39,7 @@ def lower_overlapped(
         return schedule
     moves = moves or Ahead(schedule)
     schedule = moves.schedule
-    skeleton = tuple(_Skeleton(moves).commands())
+    skeleton = tuple(_Skeleton(moves, chosen or {}).commands())
     repeat = max(schedule.repeat, schedule.graph.n_copies + 1)
     skeleton += tuple(_outputs(schedule, repeat))
     schedule = replace(schedule, repeat=repeat)
@@ -49,9 +56,11 @@ def _outputs(schedule: Schedule, repeat: int) -> Iterator[Command]:
 class _Skeleton:
     """What is done, in issue order, without a wait."""
 
-    def __init__(self, ahead: Ahead) -> None:
+    def __init__(self, ahead: Ahead, chosen: Mapping[tuple[int, str], Selection]) -> None:
         self.schedule, self.graph = ahead.schedule, ahead.schedule.graph
         self.operands = Operands(self.schedule)
+        self.plain = PlainLowering(self.schedule)
+        self.chosen = chosen
         self.early = {(split, name) for _, split, name in ahead.moves}
         self.first: dict[int, list[tuple[int, str]]] = {}
         self.last: dict[int, list[tuple[int, str]]] = {}
@@ -71,13 +80,36 @@ class _Skeleton:
         device = self.graph.device(split.device)
         for callback in split.callbacks:
             yield replace(callback, split=index)
+        yield from self.fills(index, split)
         yield from self.prefetches(index, self.first)
         for name in self.operands.inputs(split):
             if (index, name) not in self.early:
                 for turn in self.operands.turns:
-                    yield self.copy(name, device, index, turn)
+                    yield self.selected(index, name, self.copy(name, device, index, turn), turn)
         yield from self.operands.computes(index, split)
         yield from self.prefetches(index, self.last)
+
+    def fills(self, index: int, split: Split) -> Iterator[Command]:
+        """Fills of the banks that the split reads, on the second queue of their device."""
+        for command in self.plain.fill_banks(index, self.operands.nodes(split)):
+            if isinstance(command, FillBank):
+                device = self.graph.device(self.schedule.queue_device(command.queue))
+                yield replace(command, queue=copy_queue(device))
+
+    def selected(self, index: int, name: str, copy: Copy, turn: Turn) -> Command:
+        """A copy as it is, or of the chosen experts only."""
+        choice = self.chosen.get((index, name))
+        if choice is None:
+            return copy
+        assert self.schedule.splits is not None
+        device = self.schedule.splits[index].device
+        known = None
+        if choice.same_as is not None:
+            known = self.schedule.copy_name(device, choice.same_as, turn.copy)
+        return CopyExperts(
+            src=name, dst=copy.dst, queue=copy.queue, ids=None if known else choice.ids,
+            used_from=known, padding=choice.padding, when=copy.when, split=index,
+        )  # fmt: skip
 
     def prefetches(self, index: int, moved: dict[int, list[tuple[int, str]]]) -> Iterator[Command]:
         assert self.schedule.splits is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ..device import Buffer, Device, Usage
 from ..ops import OPS
@@ -68,7 +69,7 @@ def _one_ahead(schedule: Schedule, slots: int, guards: Guards) -> Ahead:
     """Inputs of the next split, if the running one has nothing to do with their bytes."""
     moves = []
     splits = schedule.splits or ()
-    for index, (running, following) in enumerate(zip(splits, splits[1:], strict=False)):
+    for index, (running, following) in enumerate(pairwise(splits)):
         if not _copies_aside(schedule.graph.device(following.device)):
             continue
         written = _written(schedule, running, guards)

@@ -97,6 +97,26 @@ class _Builder:
         self.nodes.append(Node(op, name, src, tuple(params.items())))
         return name
 
+    def part(
+        self,
+        name: str,
+        source: str,
+        shape: tuple[int | Expr, ...],
+        stride: int,
+        offset: int,
+        values: tuple[int, int] | None = None,
+    ) -> str:
+        """A view of some columns, or of the head of each."""
+        kind = next(t.dtype for t in reversed(self.tensors) if t.name == source)
+        self.tensors.append(
+            Tensor(
+                name, kind, tuple(map(Expr.of, shape)), (Expr.of(4), Expr.of(stride)),
+                view_of=source, offset=Expr.of(offset), values=values,
+            )
+        )  # fmt: skip
+        self.nodes.append(Node("view", name, (source,)))
+        return name
+
     def view(self, op: str, name: str, source: str, shape: tuple[int | Expr, ...]) -> str:
         kind = next(t.dtype for t in reversed(self.tensors) if t.name == source)
         sizes = tuple(map(Expr.of, shape))
@@ -189,9 +209,11 @@ def _experts(b: _Builder, shape: ModelShape, layer: int, x: str, home: str, dtyp
     norm = b.node("rms_norm", f"ffn_norm-{layer}", (x,), (h, _TOKENS), eps=1e-6)
     router = b.weight(f"blk.{layer}.ffn_gate_inp.weight", "f32", (h, e), home)
     logits = b.node("mul_mat", f"ffn_moe_logits-{layer}", (router, norm), (e, _TOKENS))
-    ids = b.node(
-        "top_k", f"ffn_moe_topk-{layer}", (logits,), (k, _TOKENS), "i32", values=(0, e), k=k
-    )
+    sorted_ids = b.node(
+        "argsort", f"ffn_moe_argsort-{layer}", (logits,), (e, _TOKENS), "i32", (0, e),
+        order="desc",
+    )  # fmt: skip
+    ids = b.part(f"ffn_moe_topk-{layer}", sorted_ids, (k, _TOKENS), 4 * e, 0, (0, e))
     rows = b.view("reshape", f"ffn_norm-{layer} (rows)", norm, (h, 1, _TOKENS))
     act = {}
     for role in ("gate", "up"):
@@ -212,15 +234,7 @@ def _sum_of_experts(b: _Builder, shape: ModelShape, layer: int, down: str) -> st
     parts = []
     for slot in range(k):
         name = f"ffn_moe_out-{layer}.{slot}"
-        strides = (Expr.of(4), Expr.of(4 * h * k))
-        b.tensors.append(
-            Tensor(
-                name, "f32", (Expr.of(h), _TOKENS), strides=strides, view_of=down,
-                offset=Expr.of(4 * h * slot),
-            )
-        )  # fmt: skip
-        b.nodes.append(Node("view", name, (down,)))
-        parts.append(name)
+        parts.append(b.part(name, down, (h, _TOKENS), 4 * h * k, 4 * h * slot))
     total = parts[0]
     for slot, part in enumerate(parts[1:], start=1):
         total = b.node("add", f"ffn_moe_sum-{layer}.{slot}", (total, part), (h, _TOKENS))
