@@ -13,7 +13,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from .commands.run import prove
 from .exec.generate import GenerateError, Generation, Generator, greedy
 from .exec.runtime import RunError, RunResult
 from .files import writable
@@ -21,6 +20,7 @@ from .model.certificate import Certificate
 from .model.read.gguf import ModelError, ModelFile, read_gguf
 from .model.schedule import Schedule
 from .output import CliError, emit, emit_json, progress, reason
+from .proving import prove
 from .text import render
 from .words import count, size_text
 

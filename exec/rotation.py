@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, floor, log, pi
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..model.graph import Node
 from .quant import Array
+from .source import Operand, Shape
 from .unsupported import UnsupportedOp
-
-if TYPE_CHECKING:
-    from .functions import Operand, Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,14 @@ from pathlib import Path
 
 import click
 
-from ..api import check as check_schedule
 from ..api import run as run_schedule
 from ..exec.compare import Comparison, compare
 from ..exec.cpu.table import NoKernelError
 from ..exec.reference import OutOfRange, UnsupportedOp, run_reference
 from ..exec.runtime import RunError
 from ..files import read_certificate, read_schedule
-from ..model.certificate import Certificate, CertificateError, certify
-from ..model.codec import report_to_dict
+from ..model.certificate import CertificateError
 from ..model.read.gguf import is_gguf
-from ..model.report import Verdict
 from ..model.schedule import Schedule
 from ..options import (
     SymbolRange,
@@ -31,9 +28,9 @@ from ..options import (
     time_limit_option,
 )
 from ..output import CliError, emit, emit_json, progress
+from ..proving import prove
 from ..result import run_items, run_to_dict
-from ..suppress import exit_code
-from ..text import render, report_items
+from ..text import render
 
 #: An op that nobody here can compute.
 NO_CODE = (NoKernelError, UnsupportedOp)
@@ -181,25 +178,3 @@ def _values(
             raise CliError(f"{file}: --symbol {name}: one value in {least}..{most} was due")
         values[name] = low
     return values
-
-
-def prove(
-    file: str,
-    schedule: Schedule,
-    time_limit: float | None,
-    form: str,
-    quiet: bool,
-) -> Certificate:
-    """The certificate of a check; if it is no proof, show the report and leave."""
-    with progress(f"checking {file}", quiet) as step:
-        report = check_schedule(schedule, time_limit=time_limit, progress=step)
-    if report.verdict is Verdict.PROVED:
-        return certify(report)
-    if form == "json":
-        emit_json(report_to_dict(report, schedule))
-    else:
-        from ..verify.rules.table import RULES
-
-        items = report_items(report, schedule, source=file, rules=RULES, quiet=quiet)
-        emit(render([*items, "", "Not proved, so not run."], sys.stdout))
-    raise click.exceptions.Exit(exit_code(report) or 1)
