@@ -53,12 +53,13 @@ class Operands:
         )
 
     def source_device(self, name: str) -> Device | None:
-        """The asynchronous device in whose memory a tensor lies, if there is one."""
-        memory = self.schedule.location(name).memory
+        """The asynchronous device on which a tensor is computed, or in whose memory it lies."""
         assigned = self.schedule.device_of(self.schedule.base(name).name)
-        owners = [d for d in self.graph.devices if d.asynchronous and d.memory == memory]
-        # Several devices may own one memory: the one that computes the tensor has it queued.
-        return next((d for d in owners if d.name == assigned), owners[0] if owners else None)
+        if assigned is not None and self.graph.device(assigned).asynchronous:
+            return self.graph.device(assigned)
+        memory = self.schedule.location(name).memory
+        owners = (d for d in self.graph.devices if d.asynchronous and d.memory == memory)
+        return next(owners, None)
 
     def nodes(self, split: Split) -> list[Node]:
         """The nodes of a split that have a command."""
