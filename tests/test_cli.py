@@ -353,9 +353,9 @@ def test_import_of_a_log(run: Run) -> None:
 
 def test_import_lists_unreadable_lines(run: Run) -> None:
     lines = Path(LOG).read_text(encoding="utf-8").splitlines()
-    Path("cut.log").write_text("\n".join([*lines[:18], lines[18][:40], *lines[19:]]))
+    Path("cut.log").write_text("\n".join([*lines[:17], lines[17][:40], *lines[18:]]))
     _, _, err = run("import", "cut.log", "-o", "graph.json")
-    assert "cut.log:19: unreadable: " in err
+    assert "cut.log:18: unreadable: " in err
 
 
 @pytest.mark.parametrize("source", [LOG, DUMP])

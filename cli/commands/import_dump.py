@@ -106,6 +106,8 @@ def _described(graph: LoggedGraph) -> str:
     text = f"graph {graph.number}{phase}: {graph.splits} split(s), {graph.nodes} nodes"
     if not graph.complete:
         text += "; not complete: lines of it are missing"
+    if graph.unread:
+        text += f"; {graph.unread} split(s) list inputs that no line reads"
     if graph.assumed:
         text += f"; {graph.assumed} source(s) fit several tensors; the likeliest was taken"
     if graph.lost:

@@ -33,13 +33,15 @@ class Imported:
 
     ``assumed``: sources for which several tensors look alike, the latest was taken.  ``lost``:
     copies of which the original is not told.  ``placed``: tensors whose device the log does
-    not tell; what a device reads is then taken to come from the host.
+    not tell; what a device reads is then taken to come from the host.  ``unread``: splits with
+    inputs that no line reads.
     """
 
     schedule: Schedule
     assumed: int
     lost: int
     placed: int
+    unread: int
 
 
 def log_schedule(graph: GraphRows, told: Told, name: str) -> Imported:
@@ -62,7 +64,7 @@ class _Import:
         self.copied: dict[str, list[Copied]] = {d: [] for d in self.devices}
         self.reads: dict[str, dict[str, None]] = {d: {memory_of(d): None} for d in self.devices}
         self.assumed: set[tuple[int, int]] = set()
-        self.lost = 0
+        self.lost = self.unread = 0
         self.traces: dict[tuple[int | None, int, str], TraceRow] = {
             (t.split, t.input, t.tensor): t for t in graph.traces
         }
@@ -105,8 +107,7 @@ class _Import:
                     self.assumed.add((node.number, slot))
                 sources.append(choice.tensor or self.names.lost(shown, device))
             built.nodes.append(self.node(node, device, sources))
-        if row.unread:
-            built.nodes += self.unread_readers(row, built)
+        built.nodes += self.unread_readers(row, built)
         self.copied[device] = [*earlier, *inputs]
         if device not in ON_HOST:
             self.working = device
@@ -138,11 +139,15 @@ class _Import:
         return Node("custom", result.name, tuple(sources), (("ggml_op", row.op),))
 
     def unread_readers(self, row: SplitRow, built: _Built) -> list[Node]:
-        """A stand-in for lines that could not be read: it reads the inputs that nobody reads."""
+        """A stand-in for lines that are missing: it reads the inputs that nobody reads.
+
+        ggml lists no input without a reader, so that one without is no fault of the schedule.
+        """
         read = {source for node in built.nodes for source in node.src}
         rest = tuple(name for name in built.inputs if name not in read)
         if not rest:
             return []
+        self.unread += 1
         name = f"unread lines of split {row.number}, line {row.line}"
         size = row.inputs[0].size
         self.names.tensors[name] = Known(name, name, size, built.device, node=-1)
@@ -192,7 +197,7 @@ class _Import:
             splits=tuple(splits),
         )
         assumed = len(self.assumed) + len(self.names.assumed)
-        return Imported(schedule, assumed, self.lost, len(self.names.placed))
+        return Imported(schedule, assumed, self.lost, len(self.names.placed), self.unread)
 
     def device(self, name: str) -> Device:
         host = name in ON_HOST

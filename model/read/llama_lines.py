@@ -24,6 +24,7 @@ from .llama_rows import (
     PHASE,
     SOURCE,
     TRACE,
+    UNNAMED,
     GraphRows,
     NodeRow,
     Operand,
@@ -302,7 +303,7 @@ class _Reader:
             before = text[start : found.start()].strip(" :")
             start = found.end()
             if isinstance(self.open, SplitRow):
-                self.open.inputs.append(Operand(found[1], Size.of(found[2])))
+                self.open.inputs.append(Operand(found[1] or UNNAMED, Size.of(found[2])))
                 self.rows.told.names.add(found[1])
             elif isinstance(self.open, NodeRow):
                 width = self.rows.told.width
@@ -310,6 +311,8 @@ class _Reader:
                 self.open.sources.append(operand(found[1], found[2], found[3], width))
             if before:
                 self.mixed(line, before)
+            if not found[1].strip():
+                self.unreadable(line, "an operand without a name")
         self.tail, self.tail_line = text[start:], line
         if not self.tail.strip(" :"):
             self.tail = ""

@@ -29,8 +29,8 @@ class LoggedGraph:
 
     ``phase``: ``reserved`` (built to measure memory, never executed), ``prompt``, ``decode``,
     or ``""`` where nothing tells the two apart.  ``tokens``: the batch, where it is told.
-    ``complete``: no part of it is known to be missing.  ``assumed``, ``lost``, ``placed``:
-    see ``Imported``; 0 for a graph that was not imported.
+    ``complete``: no part of it is known to be missing.  ``assumed``, ``lost``, ``placed``,
+    ``unread``: see ``Imported``; 0 for a graph that was not imported.
     """
 
     number: int
@@ -44,6 +44,7 @@ class LoggedGraph:
     assumed: int = 0
     lost: int = 0
     placed: int = 0
+    unread: int = 0
 
 
 @dataclass(frozen=True, slots=True)

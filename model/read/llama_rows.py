@@ -15,6 +15,8 @@ from ..device import HOST
 #: Characters that ggml prints of the name of a node or source (some builds: more), and of a
 #: device there.
 NAME_WIDTH, DEVICE_WIDTH = 20, 5
+#: What a tensor is called of whose name nothing is left.
+UNNAMED = "unnamed"
 #: What stands for the device of a copy: the scheduler has not assigned it.
 NO_DEVICE = "NULL"
 
@@ -80,7 +82,8 @@ def operand(name: str, size: str, place: str, width: int) -> Operand:
     device = place[:DEVICE_WIDTH].strip() if fixed else place.strip().partition(" ")[0]
     cause = place[DEVICE_WIDTH:].strip() if fixed else place.strip().partition(" ")[2].strip()
     name = name[-width:].lstrip()
-    return Operand(name, Size.of(size), device[:DEVICE_WIDTH], cause, cut=len(name) >= width)
+    cut = len(name) >= width
+    return Operand(name or UNNAMED, Size.of(size), device[:DEVICE_WIDTH], cause, cut)
 
 
 @dataclass(slots=True)

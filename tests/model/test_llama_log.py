@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from splitproof.api import check
 from splitproof.model.document import dumps, loads, to_dict
 from splitproof.model.plan.lower import lower
 from splitproof.model.read.llama_log import LogError, LogImport, read_log
@@ -144,6 +145,13 @@ def test_a_line_that_is_lost_is_counted_and_no_fault_of_the_schedule() -> None:
     # Somebody reads the input: a stand-in for what could not be read.
     assert split[2] == ["blk.0.ffn_gate_exps.weight"]
     assert "unread" in split[1][0]
+
+
+def test_a_missing_reader_is_no_fault_of_the_schedule() -> None:
+    found = read_log([line for line in LINES if "(MUL_MAT_ID)" not in line], graph=1)
+    assert found.summary.unreadable == ()
+    assert (found.summary.graphs[1].unread, found.summary.graphs[1].complete) == (1, False)
+    assert check(found.schedules[0]).verdict == "unknown"
 
 
 def test_a_graph_that_is_cut_off_is_not_chosen() -> None:
