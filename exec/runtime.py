@@ -31,6 +31,7 @@ from ..model.command import (
     SyncQueue,
     Wait,
 )  # fmt: skip
+from ..model.describe import command_text
 from ..model.graph import Node
 from ..model.plan.lower import lower
 from ..model.schedule import Schedule
@@ -199,7 +200,7 @@ class Machine:
             try:
                 self._execute(index, command, pass_)
             except Exception as error:
-                raise RunError(index, pass_, describe(command), error) from error
+                raise RunError(index, pass_, command_text(command), error) from error
 
     def _exists(self, command: Command, at: Mapping[str, int]) -> bool:
         if command.when.parts and not command.when.holds(at):
@@ -331,21 +332,3 @@ class Machine:
             ),
             seconds=self.seconds,
         )
-
-
-def describe(command: Command) -> str:
-    """A command in a few words: what it does, to what."""
-    match command:
-        case Compute(node=name) | Callback(name=name):
-            return f"{command.do} {name}"
-        case SetInput(tensor=name) | GetOutput(tensor=name):
-            return f"{command.do} {name}"
-        case Copy(src=src, dst=dst) | CopyExperts(src=src, dst=dst):
-            return f"{command.do} {src} to {dst}"
-        case FillBank(banks=banks):
-            return f"{command.do} {', '.join(banks)}"
-        case Record(event=event) | Wait(event=event) | SyncEvent(event=event):
-            return f"{command.do} {event}"
-        case SyncQueue(queue=queue):
-            return f"{command.do} {queue}"
-    return command.do

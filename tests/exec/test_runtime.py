@@ -230,7 +230,7 @@ def test_a_failing_kernel_is_named() -> None:
     schedule = selective()
     wrong = (("ids", 0, (0, EXPERTS)),)
     with pytest.raises(
-        RunError, match=r"command 4 \(copy_experts up to gpu0#up\), pass 0: IndexErr"
+        RunError, match=r"command 4 \(copy experts up → gpu0#up\), pass 0: IndexErr"
     ):
         run(schedule, proved(schedule), symbols={"n_tokens": 1}, integers=wrong)
 
