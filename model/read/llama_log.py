@@ -178,7 +178,15 @@ def _note(number: int, graph: GraphRows, phase: str) -> LoggedGraph:
 
 
 def _imported(note: LoggedGraph, found: Imported) -> LoggedGraph:
-    return replace(note, imported=True, assumed=found.assumed, lost=found.lost, placed=found.placed)
+    return replace(
+        note,
+        imported=True,
+        complete=note.complete and not found.unread,
+        assumed=found.assumed,
+        lost=found.lost,
+        placed=found.placed,
+        unread=found.unread,
+    )
 
 
 def _title(source: str, note: LoggedGraph) -> str:

@@ -270,7 +270,8 @@ def test_logs_as_people_paste_them(path: Path) -> None:
     found = read_log(path)
     (schedule,) = found.schedules
     assert found.summary.unreadable == ()
-    assert len(schedule.graph.nodes) == len(nodes)
+    # Two excerpts end with a header: somebody must read the inputs that it lists.
+    assert len([n for n in schedule.graph.nodes if not n.param("unread")]) == len(nodes)
     assert schedule.splits is not None
     assert [s.device for s in schedule.splits][-len(headers) :] == headers
     listed = re.findall(r"\[[^\[\]]+ \(\s*\d+[KM]\)\]", text)
