@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -35,6 +36,11 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
         return code, out, err
 
     return call
+
+
+def heed_sigint() -> None:
+    """For a child process: a shell's background job ignores Ctrl-C, and would hand that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def process(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,19 @@ from pathlib import Path
 import jsonschema
 import pytest
 import splitproof
-from cli_case import BAD, DUMP, EXAMPLES, GOOD, LOG, STATIC, Run, one_line, process, run
+from cli_case import (
+    BAD,
+    DUMP,
+    EXAMPLES,
+    GOOD,
+    LOG,
+    STATIC,
+    Run,
+    heed_sigint,
+    one_line,
+    process,
+    run,
+)  # fmt: skip
 from splitproof.main import COMMANDS
 
 __all__ = ["run"]  # a fixture
@@ -148,6 +160,7 @@ def test_interrupted(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "splitproof", "check", "-"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heed_sigint,
     ) as running:  # fmt: skip
         time.sleep(2)
         running.send_signal(signal.SIGINT)
