@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..model.command import Callback
+from ..model.command import Callback, GetOutput
 from ..model.document import digest
 from ..model.graph import Graph, Node
 from ..model.report import Finding, Gap, Kind, Report, Verdict
@@ -296,6 +296,9 @@ class _Check:
         yield "kernels read and write their declared footprints and nothing else"
         yield "the sizes of the symbols are the same in all passes"
         program = self.schedule.program or ()
+        wanted = any(tensor.output for tensor in self.schedule.graph.tensors)
+        if not wanted and not any(isinstance(c, GetOutput) for c in program):
+            yield "nothing is an output: no node has to be computed"
         if any(isinstance(c, Callback) for c in program):
             yield "callbacks read and write what they declare"
         if self.schedule.graph.banks:

@@ -83,6 +83,15 @@ def test_a_program_that_does_nothing_is_not_proved() -> None:
     assert check(from_dict(without(0, 1, 2, 3, 4))).verdict is Verdict.VIOLATED
 
 
+def test_a_schedule_that_owes_nobody_anything_says_so() -> None:
+    silent = without(1, 2, 3, 4)
+    del silent["tensors"]["y"]["output"]
+    report = check(from_dict(silent))
+    assert report.verdict is Verdict.PROVED
+    assert "nothing is an output: no node has to be computed" in report.assumptions
+    assert not any("no node" in line for line in check(from_dict(document())).assumptions)
+
+
 def test_a_split_level_schedule_is_refused() -> None:
     split = document()
     del split["program"]
