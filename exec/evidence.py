@@ -12,10 +12,11 @@ from itertools import islice, product
 
 from ..model.report import Finding
 from ..model.schedule import Schedule
-from . import static_order, static_placement
+from . import static_banks, static_order, static_placement
 from .scene import Fact, Fault, Place, Scene
 
 RULES: dict[str, Callable[[Scene], Iterator[Fault]]] = {
+    "PF007": static_banks.staging_off_device,
     "PL001": static_placement.op_unsupported,
     "PL002": static_placement.source_unreadable,
     "PL003": static_placement.result_immovable,
@@ -28,6 +29,8 @@ RULES: dict[str, Callable[[Scene], Iterator[Fault]]] = {
     "BK001": static_order.cached_matmul_off_bank,
     "BK004": static_order.working_set_exceeds,
     "BK005": static_order.index_space_mismatch,
+    "BK010": static_banks.bank_on_wrong_device,
+    "BK011": static_banks.bank_never_hits,
     "CE006": static_order.id_out_of_range,
     "OR005": static_order.wait_never_satisfied,
     "OR006": static_order.event_kind_mismatch,

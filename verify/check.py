@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 from ..model.command import Callback, GetOutput
 from ..model.document import digest
 from ..model.graph import Graph, Node
+from ..model.ops import OPS, Reads
 from ..model.report import Finding, Gap, Kind, Report, Verdict
 from ..model.schedule import Schedule
 from ..model.version import VERSION
+from .access import PAST
 from .encode import DEFAULT_EFFORT, Observer, Solver, z3_version
 from .footprint import Footprints
 from .obligation import Fault, Judge, Undecided
@@ -176,6 +178,7 @@ class _Check:
         judge = Judge(
             schedule, sequential, footprints, self.solver, regime.ranges, regime.condition
         )
+        told: set[tuple[int, int]] = set()
         for done, read in enumerate(footprints.reads):
             self._clock(done, len(footprints.reads))
             for outcome in judge.judge(read):
@@ -184,7 +187,7 @@ class _Check:
                     place = f"$.program[{part.command}]"
                     name = outcome.read.region.tensor.name
                     self.gap(Verdict.UNKNOWN, f"read of {name!r}: {outcome.reason}", place)
-                else:
+                elif not _told(outcome, told):
                     self._fault(schedule, judge, outcome)
         self.obligations += judge.obligations
         self.gaps.update(self._over_reads(schedule))
@@ -210,9 +213,15 @@ class _Check:
 
     def _over_reads(self, schedule: Schedule) -> Iterator[tuple[tuple[str, str], Gap]]:
         for index, device in enumerate(schedule.graph.devices):
-            if any(count for _, _, count in device.over_read):
-                reason = f"what {device.name} reads past an expert (over_read) is not checked yet"
-                place = f"$.devices[{index}].over_read"
+            ops = {op for op, _, count in device.over_read if count}
+            used = {
+                node.op for node in schedule.graph.nodes if Reads.EXPERTS not in OPS[node.op].reads
+            }
+            for op in sorted(ops & used):
+                reason = (
+                    f"what {op} on {device.name} reads past its source (over_read) is not checked"
+                )
+                place = f"$.devices[{index}].over_read.{op}"
                 yield (reason, place), Gap(Verdict.UNSUPPORTED, reason, place)
 
     # -- what was found -------------------------------------------------------------------------
@@ -256,7 +265,15 @@ class _Check:
             "unserved": "finds the experts of other ids in",
             "skipped": "finds experts that were never brought into",
             "overflow": "needs more slots than there are in",
+            "foreign": "reads bytes of another tensor past an expert of",
+            "empty": "may read an empty slot past an expert of",
+            "outside": "reads past the buffer of",
         }
+        if fault.root.read.role == PAST:
+            words |= {
+                "none": "reads undefined bytes past an expert of",
+                "stale": "reads bytes that are not its own past an expert of",
+            }
         return f"{reader.split(' [')[0]} {words[fault.root.relation]} {name!r}"
 
     # -- the report -------------------------------------------------------------------------------
@@ -303,12 +320,29 @@ class _Check:
             yield "callbacks read and write what they declare"
         if self.schedule.graph.banks:
             yield "fills choose their victims as their bank's policy says"
+        if any(device.over_read for device in self.schedule.graph.devices):
+            yield (
+                "a compute buffer's bytes past a tensor that nothing ever writes are finite "
+                "(its device cleared them)"
+            )
         for tensor in self.schedule.graph.tensors:
             if tensor.values is not None:
                 low, high = tensor.values
                 yield f"each element of {tensor.name} is in [{low}, {high})"
         if self.options.only:
             yield f"only the rules {', '.join(sorted(self.options.only))} were looked at"
+
+
+def _told(fault: Fault, told: set[tuple[int, int]]) -> bool:
+    """Whether a read past experts only meets what spoils the experts of its reader as well."""
+    write = fault.root.write
+    if write is None:
+        return False
+    key = (fault.read.part, write.part)
+    if fault.read.role == PAST:
+        return key in told
+    told.add(key)
+    return False
 
 
 def _rank(finding: Finding) -> tuple[int, int, str]:

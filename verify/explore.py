@@ -187,6 +187,9 @@ class _Search:
     def _judge(self, part: Part, seen: Mapping[int, int], trail: Trail) -> None:
         for tensor, why in part.broken:
             self._tell(part, tensor, 0, why, trail)
+        for tensor, cell, allowed in part.past:
+            if seen[cell] == NOTHING or seen[cell] not in allowed:
+                self._tell(part, tensor, 0, "undefined, or another's, past an expert", trail)
         place: dict[str, int] = {}
         for tensor, cell, due in part.due:
             place[tensor] = place.get(tensor, -1) + 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +48,12 @@ def guarded() -> Document:
     parts["tensors"]["slot_ids"]["offset"] = 2048
     parts["nodes"][0]["when"] = "2*n_tokens <= 4"
     return parts
+
+
+def repaired(code: str) -> Callable[[], Document]:
+    """The repaired twin of a rule's smallest violation."""
+    path = Path(__file__).parent.parent / "rules" / code / "repaired.json"
+    return lambda: json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
 def experts() -> Document:
@@ -122,6 +130,14 @@ CASES: list[tuple[str, Callable[[], Document], Change, str, tuple[str, object]]]
      ("hold", "expert ids")),
     ("BK005", lambda: bank(True), edit("nodes", 0, "src", 0, value="up_exps"), "$.nodes[0]",
      ("hold", "slots of group g0, layer 0")),
+    ("BK010", repaired("BK010"), edit("buffers", "bank0", "memory", value="vram0"),
+     "$.program[4]", ("bank", "bank (memory vram0)")),
+    ("BK010", repaired("BK010"), edit("memories", "vram1", "bytes", value=100),
+     "$.memories.vram1", ("bytes of the banks", 160)),
+    ("BK011", repaired("BK011"), edit("banks", "bank1", "group", value="g0"), "$.banks.bank0",
+     ("hits", 0)),
+    ("PF007", repaired("PF007"), edit("tensors", "slot", "buffer", value="slots0"),
+     "$.program[9]", ("staged in", "slot (vram0)")),
     ("CE006", experts, edit("tensors", "ids", "values", value=[0, 7]), "$.nodes[0]",
      ("last byte that the greatest id reads", 7 * 4 * 32 * 4 - 1)),
     ("OR005", with_events,

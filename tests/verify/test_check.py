@@ -99,12 +99,12 @@ def test_a_split_level_schedule_is_refused() -> None:
         check(from_dict(split))
 
 
-def test_what_a_kernel_reads_past_an_expert_is_not_called_proved() -> None:
+def test_what_another_kernel_reads_past_its_source_is_not_called_proved() -> None:
     wide = document()
-    wide["devices"][0]["over_read"] = {"mul_mat_id": {"q8_0": 512}}
+    wide["devices"][0]["over_read"] = {"custom": {"f32": 512}}
     report = check(from_dict(wide))
     assert report.verdict is Verdict.UNSUPPORTED
-    assert report.gaps[0].place == "$.devices[0].over_read"
+    assert report.gaps[0].place == "$.devices[0].over_read.custom"
 
 
 def test_a_time_limit_gives_unknown() -> None:

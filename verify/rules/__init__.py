@@ -21,6 +21,7 @@ _TESTS: dict[str, Test] = {
 }
 
 _STATIC: tuple[StaticRule, ...] = (
+    *prefetch.STATIC,
     *bank.STATIC,
     *expert.STATIC,
     *alloc.STATIC,

@@ -35,6 +35,17 @@ _ROWS: tuple[Rule, ...] = (
         "The consumer of a prefetched tensor may start before the prefetch that feeds it has ended",
         "Record an event after the prefetch and let the consumer's queue wait for that record",
     ),
+    Rule(
+        "PF006", "staging-slot-reused", _VALUE,
+        "A staging slot is refilled with another weight while its last consumer may still read it",
+        "Let the transfer wait for the consumer's event, or stage in one more slot than splits "
+        "are looked ahead",
+    ),
+    Rule(
+        "PF007", "staging-off-device", _STATIC,
+        "A staged weight lies in a memory that the consuming split's device does not read",
+        "Stage the weight in a memory of the consuming split's device",
+    ),
     # banks
     Rule(
         "BK001", "cached-matmul-off-bank-device", _STATIC,
@@ -61,6 +72,42 @@ _ROWS: tuple[Rule, ...] = (
         "Expert ids index a bank's slots, or slot ids index a tensor with a row per expert",
         "Read a bank through its slot ids and everything else through the experts' own ids",
     ),
+    Rule(
+        "BK006", "bank-not-inverse", _VALUE,
+        "A fill claims residency for a layer and leaves one of its banks without the experts",
+        "Name every bank of the layer in each fill: up, gate and down are filled together",
+    ),
+    Rule(
+        "BK007", "remap-not-injective", _VALUE,
+        "A token may choose more experts than there are slots, so two of them share one",
+        "Give the bank at least as many slots as a token has ids",
+    ),
+    Rule(
+        "BK008", "substituted-operand-unwritten", _VALUE,
+        "A matmul was pointed at a bank or at slot ids that nothing fills before it",
+        "Issue the fill before the matmul on every path, also when it is not the first of its "
+        "split",
+    ),
+    Rule(
+        "BK009", "slot-over-read", _VALUE,
+        "What a kernel reads past a slot, or a copy's padding overwrites, is somebody else's or "
+        "empty",
+        "Pad the slots by what the kernel reads past them, and leave as many bytes after the last"
+        " one",
+    ),
+    Rule(
+        "BK010", "bank-on-wrong-device", _STATIC,
+        "A bank lies in a memory that a consuming device does not read, or that has no room for "
+        "it",
+        "Give each device a bank in its own memory, and no more slots than fit there",
+    ),
+    Rule(
+        "BK011", "bank-never-hits", _COST,
+        "The layers of a group evict each other's experts before they are used again: no hit "
+        "while decoding",
+        "Give the group more than k·(L-1) slots (L layers of k experts), or each layer a group of"
+        " its own",
+    ),
     # selective expert copy
     Rule(
         "CE001", "expert-not-copied", _VALUE,
@@ -71,6 +118,22 @@ _ROWS: tuple[Rule, ...] = (
         "CE002", "ids-read-too-early", _VALUE,
         "The host reads the ids that choose the experts before they are there",
         "Copy the ids back and drain that queue before the selective copy or the fill is issued",
+    ),
+    Rule(
+        "CE003", "used-set-stale", _VALUE,
+        "A selective copy reuses the used set of an earlier copy that was made for other ids",
+        "Reuse a set within one layer and one pass only; elsewhere give the copy its own ids",
+    ),
+    Rule(
+        "CE004", "expert-tail-undefined", _VALUE,
+        "A kernel reads past the end of a copied expert bytes that nothing has defined",
+        "Give the selective copy a padding of what the kernel reads past an expert",
+    ),
+    Rule(
+        "CE005", "copy-for-the-wrong-node", _VALUE,
+        "A selective copy was made for the ids of another matmul than the one that reads it",
+        "Choose the experts with the ids of each matmul that reads the copy, or copy for each "
+        "apart",
     ),
     Rule(
         "CE006", "id-out-of-range", _VALUE,
