@@ -117,31 +117,65 @@ class Banks:
             yield serving, "overflow", scope.lt(number(bank.slots), size(ids))
         if experts > 1 and footprints.filled.get(use.fill) != use.needs:
             yield serving, "unserved", True
-        for write in self._skipping(bank):
+        for write in self.skipping(bank):
             if not footprints.order.before(read.part, write.part):
                 yield write, "skipped", True
+        if not self._may_last(bank, use.fill):
+            return
         cached = footprints.sequential.region(bank.caches)
         for event, region in footprints.sequential.writers(cached.space, read.time):
             if region.may_meet(cached):
                 for write in footprints.by_event.get(event, ()):
                     yield write, "outdated", True
 
-    def _skipping(self, bank: Bank) -> Iterator[Write]:
-        """Writes of the fills of the bank's layer that leave the bank out."""
-        assert self.schedule.program is not None
-        for place in self.footprints.fills.get(bank.group, ()):
-            command = cast(FillBank, self.schedule.program[place[0]])
-            first = self.schedule.graph.find_bank(command.banks[0])
-            assert first is not None
-            if first.layer == bank.layer and bank.name not in command.banks:
-                yield from self.footprints.by_event[Event("state", *place, first.name)]
+    def _may_last(self, bank: Bank, serving: tuple[int, int]) -> bool:
+        """Whether an expert that is resident at a fill of the layer, or at the start, can still
+        be so at the serving fill: not if as many others as there are slots are touched since
+        (T8), one at least by each fill of another layer."""
+        if bank.policy != "lru-slots":
+            return True
+        layers: set[int] = set()
+        for place in reversed(self.footprints.fills.get(bank.group, ())):
+            if not self._issued(place, serving):
+                continue
+            first, _ = self._filled(place)
+            if first.layer == bank.layer:
+                break
+            if self.schedule.tensor(first.ids).elements.bounds(self.schedule.graph.ranges)[0] > 0:
+                layers.add(first.layer)
+        return len(layers) < bank.slots
 
-    def _selected(self, place: tuple[int, int]) -> dict[int, tuple[Expr, int]]:
-        """Per layer: ids in a fill (repetition included), and how many experts there are."""
+    def skipping(self, bank: Bank) -> Iterator[Write]:
+        """Writes of the fills of the bank's layer that leave the bank out and may load experts.
+
+        One that comes right after a fill of the bank for the same ids finds them all and loads
+        none.
+        """
+        #: the ids whose experts the bank is known to have before the next fill
+        served: tuple[int, str] | None = None
+        for place in self.footprints.fills.get(bank.group, ()):
+            first, names = self._filled(place)
+            ids = self.footprints.filled.get(place)
+            wanted = (first.layer, ids) if ids is not None else None
+            if bank.name in names:
+                served = wanted
+                continue
+            if served is None or served != wanted:
+                served = None
+                if first.layer == bank.layer:
+                    yield from self.footprints.by_event[Event("state", *place, first.name)]
+
+    def _filled(self, place: tuple[int, int]) -> tuple[Bank, tuple[str, ...]]:
+        """The first bank of a fill, and the names of all."""
         assert self.schedule.program is not None
         command = cast(FillBank, self.schedule.program[place[0]])
         bank = self.schedule.graph.find_bank(command.banks[0])
         assert bank is not None
+        return bank, command.banks
+
+    def _selected(self, place: tuple[int, int]) -> dict[int, tuple[Expr, int]]:
+        """Per layer: ids in a fill (repetition included), and how many experts there are."""
+        bank, _ = self._filled(place)
         return {bank.layer: (self.schedule.tensor(bank.ids).elements, self.experts(bank))}
 
     def experts(self, bank: Bank) -> int:

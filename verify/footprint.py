@@ -297,7 +297,7 @@ class Footprints:
         if node.op == "get_rows":
             if index != 0:
                 return read
-            fill = self._latest(place, lambda c: c.slot_map == name and bank.name in c.banks)
+            fill = self._publishing(place, bank, lambda c: c.slot_map == name)
             return replace(read, bank=BankUse(bank, "map", fill))
         if index == 1:
             return read
@@ -309,8 +309,22 @@ class Footprints:
             needs = self.sequential.used_set(ids, time)
             return replace(read, region=region, bank=BankUse(bank, "slots", fill, needs))
         if name == bank.slot_ids:
+            fill = self._publishing(chooser, bank, lambda c: c.slot_ids == name)
             return replace(read, bank=BankUse(bank, "ids", fill))
         return read
+
+    def _publishing(
+        self, place: Part, bank: Bank, wanted: Callable[[FillBank], bool]
+    ) -> tuple[int, int] | None:
+        """The latest fill for the bank's layer that publishes slots there, perhaps one that loads
+        other banks of the layer: all of them keep an expert in the same slot."""
+
+        def of_layer(command: FillBank) -> bool:
+            first = self.schedule.graph.find_bank(command.banks[0])
+            assert first is not None
+            return (first.group, first.layer) == (bank.group, bank.layer) and wanted(command)
+
+        return self._latest(place, of_layer)
 
     def _chosen_by(self, node: Node, bank: Bank, place: Part) -> tuple[Part, str, Time]:
         """What chose the slots of a matmul, with which ids and when: itself, or a ``get_rows``."""
