@@ -208,9 +208,23 @@ class _Witness:
             *rivals,
         ]  # fmt: skip
         during = [((read.part, False), (write.part, False))]
-        if self._brings_due(write) or self._hits_early():
-            return [late, early, torn, during]
-        return [early, late, torn, during]
+        likely = [late, early, torn, during]
+        if not (self._brings_due(write) or self._hits_early()):
+            likely = [early, late, torn, during]
+        # Another write that is not ordered with the read may hide this one: it comes later.
+        hiding = [((read.part, True), (o.part, False)) for o in self._others(write, read)]
+        return [*likely, *([*pairs, *hiding] for pairs in likely if hiding)]
+
+    def _others(self, write: Write, read: Read) -> list[Write]:
+        """Other writes of the bytes that are not ordered with the read."""
+        before = self.order.before
+        return [
+            other
+            for other in self.footprints.writers(read)
+            if other.part != write.part
+            and not before(other.part, read.part)
+            and not before(read.part, other.part)
+        ]
 
     def _hits_early(self) -> bool:
         """Whether the reader's fill counts on what an earlier fill of its layer still brings."""

@@ -245,11 +245,13 @@ def test_without_a_hypothesis_it_refuses(
     same_without(from_dict(broken))
 
 
-#: hypotheses that are the meaning of a command, or that no schedule without busy slots is about
+#: hypotheses of a command's meaning, of counting, or of slots that are skipped while they are busy
 MEANT = {
-    "T3": {"busy-slots-are-full", "busy-skipped", "busy-means-not-ended", "injective"},
+    "T3": {"busy-slots-are-full", "busy-skipped", "busy-means-not-ended", "injective",
+           "slots-start-empty", "map-starts-empty", "hits-are-served", "fill-serves-all",
+           "no-hole", "each-has-a-seat", "holds-with-one-less"},
     "T5": {"only-neighbours-extend", "others-start", "unused-are-skipped", "last-run-copied",
-           "neighbours-stay-neighbours"},
+           "neighbours-stay-neighbours", "nothing-copied-yet", "no-run-open-yet"},
 }  # fmt: skip
 
 
