@@ -60,6 +60,7 @@ def check(
     progress: Callable[[int, int], None] | None = None,
     recheck: bool = False,
     smt2: str | PathLike[str] | None = None,
+    theorems: bool = True,
 ) -> Report:
     """Prove the schedule right, or find out how it goes wrong.
 
@@ -71,7 +72,8 @@ def check(
 
     ``recheck``: let cvc5 decide every question again, into the report's ledger
     (``ImportError`` without cvc5).  ``smt2``: a folder that the questions are written to, as
-    SMT-LIB 2.
+    SMT-LIB 2.  ``theorems``: discharge what instances of the theorems cover (a recheck never
+    does); the verdict is the same without them.
 
     A check of a part (``only``, ``symbols``) has a report without a digest, from which no
     certificate for a run can be made.
@@ -82,7 +84,7 @@ def check(
 
     options = Options(
         effort=effort or DEFAULT_EFFORT, seconds=time_limit, only=tuple(only),
-        symbols=dict(symbols or {}), progress=progress,
+        symbols=dict(symbols or {}), progress=progress, theorems=theorems,
     )  # fmt: skip
     program = as_program(source)
     if recheck or smt2 is not None:

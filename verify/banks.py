@@ -121,7 +121,7 @@ class Banks:
             yield serving, "overflow", scope.lt(number(bank.slots), size(ids))
         if experts > 1 and footprints.filled.get(use.fill) != use.needs:
             yield serving, "unserved", True
-        for write in self._skipping(bank):
+        for write in self.skipping(bank):
             if not footprints.order.before(read.part, write.part):
                 yield write, "skipped", True
         cached = footprints.sequential.region(bank.caches)
@@ -153,41 +153,42 @@ class Banks:
             meanwhile = set()  # brought again, or still there
         return len(meanwhile) < bank.slots
 
-    def _skipping(self, bank: Bank) -> Iterator[Write]:
-        """Writes of the fills of the bank's layer that leave the bank out."""
-        assert self.schedule.program is not None
-        for place in self.footprints.fills.get(bank.group, ()):
-            command = cast(FillBank, self.schedule.program[place[0]])
-            first = self.schedule.graph.find_bank(command.banks[0])
-            assert first is not None
-            named = first.layer == bank.layer and bank.name not in command.banks
-            if named and not self._only_hits(bank, place):
-                yield from self.footprints.by_event[Event("state", *place, first.name)]
+    def skipping(self, bank: Bank) -> Iterator[Write]:
+        """Writes of the fills of the bank's layer that leave the bank out and may load experts.
 
-    def _only_hits(self, bank: Bank, place: tuple[int, int]) -> bool:
-        """Whether a fill finds all of its experts, brought for the same ids just before it."""
-        assert self.schedule.program is not None
-        used = self.footprints.filled.get(place)
-        for earlier in reversed(self.footprints.fills.get(bank.group, ())):
-            if not self._issued(earlier, place):
+        One that comes right after a fill of the bank for the same ids finds them all and loads
+        none.
+        """
+        #: the ids whose experts the bank is known to have before the next fill
+        served: tuple[int, str] | None = None
+        for place in self.footprints.fills.get(bank.group, ()):
+            first, names = self._filled(place)
+            ids = self.footprints.filled.get(place)
+            wanted = (first.layer, ids) if ids is not None else None
+            if bank.name in names:
+                served = wanted
                 continue
-            if used is None or self.footprints.filled.get(earlier) != used:
-                return False
-            if bank.name in cast(FillBank, self.schedule.program[earlier[0]]).banks:
-                return True
-        return False
+            if served is None or served != wanted:
+                served = None
+                if first.layer == bank.layer:
+                    yield from self.footprints.by_event[Event("state", *place, first.name)]
 
     def layers(self, place: tuple[int, int]) -> set[int]:
         """The layers of which a fill brings at least one expert."""
         symbols = self.schedule.graph.ranges
         return {n for n, (ids, _) in self._selected(place).items() if ids.bounds(symbols)[0] > 0}
 
-    def _selected(self, place: tuple[int, int]) -> dict[int, tuple[Expr, int]]:
-        """Per layer: ids in a fill (repetition included), and how many experts there are."""
+    def _filled(self, place: tuple[int, int]) -> tuple[Bank, tuple[str, ...]]:
+        """The first bank of a fill, and the names of all."""
         assert self.schedule.program is not None
         command = cast(FillBank, self.schedule.program[place[0]])
         bank = self.schedule.graph.find_bank(command.banks[0])
         assert bank is not None
+        return bank, command.banks
+
+    def _selected(self, place: tuple[int, int]) -> dict[int, tuple[Expr, int]]:
+        """Per layer: ids in a fill (repetition included), and how many experts there are."""
+        bank, _ = self._filled(place)
         return {bank.layer: (self.schedule.tensor(bank.ids).elements, self.experts(bank))}
 
     def experts(self, bank: Bank) -> int:

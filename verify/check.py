@@ -7,6 +7,7 @@ read, the static rules, the costs.  ``proved`` needs every obligation decided an
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -14,12 +15,13 @@ from ..model.command import Callback, GetOutput
 from ..model.document import digest
 from ..model.graph import Graph, Node
 from ..model.ops import OPS, Reads
-from ..model.report import Finding, Gap, Kind, Report, Verdict
+from ..model.report import Affected, Finding, Gap, Kind, Report, Verdict
 from ..model.schedule import Schedule
 from ..model.version import VERSION
 from .access import PAST
 from .encode import DEFAULT_EFFORT, Observer, Solver, z3_version
 from .footprint import Footprints
+from .instantiate import Theorems
 from .obligation import Fault, Judge, Undecided
 from .order import Order, build_order
 from .regime import Regime, TooManyRegimes, at_values, regimes
@@ -50,7 +52,8 @@ class Options:
     part, without a digest.  ``ignore``: rules whose findings do not count, with a reason each:
     they stay in the report, and it stays ``violated``.  ``solver``: one that remembers the
     questions of earlier checks (its own effort counts).  ``fold``: answer by plain arithmetic
-    what it can answer; ``observer``: told of what went to Z3.
+    what it can answer; ``observer``: told of what went to Z3.  ``theorems``: discharge reads by
+    instances of the theorems where all their hypotheses plainly hold.
     """
 
     effort: int = DEFAULT_EFFORT
@@ -62,6 +65,7 @@ class Options:
     solver: Solver | None = None
     fold: bool = True
     observer: Observer | None = None
+    theorems: bool = True
 
 
 def check(schedule: Schedule, options: Options | None = None) -> Report:
@@ -122,6 +126,7 @@ class _Check:
         self.findings: dict[tuple[object, ...], Finding] = {}
         self.gaps: dict[tuple[str, str], Gap] = {}
         self.obligations = 0
+        self.by_theorem: Counter[str] = Counter()
         self.regimes = 0
         self.commands = 0
         self.crossing: tuple[tuple[int, str, str, int], ...] = ()
@@ -139,12 +144,12 @@ class _Check:
         self.regimes += 1
         order = build_order(schedule, lambda c, i: self._exists(schedule, regime, c, i))
         self.commands = max(self.commands, len(order.by_command))
-        findings, gaps = dict(self.findings), dict(self.gaps)
+        findings, gaps, told = dict(self.findings), dict(self.gaps), self.by_theorem.copy()
         try:
             self._statics(schedule, regime, order)
             self._values(schedule, regime, order)
         except NeedsNumbers:
-            self.findings, self.gaps = findings, gaps
+            self.findings, self.gaps, self.by_theorem = findings, gaps, told
             raise
         except Unsupported as error:
             self.gap(Verdict.UNSUPPORTED, str(error), "$")
@@ -179,8 +184,13 @@ class _Check:
             schedule, sequential, footprints, self.solver, regime.ranges, regime.condition
         )
         told: set[tuple[int, int]] = set()
+        theorems = Theorems(judge) if self.options.theorems else None
         for done, read in enumerate(footprints.reads):
             self._clock(done, len(footprints.reads))
+            instance = theorems.discharge(read) if theorems is not None else None
+            if instance is not None:
+                self.by_theorem[instance.theorem] += instance.obligations
+                continue
             for outcome in judge.judge(read):
                 if isinstance(outcome, Undecided):
                     part = order.parts[outcome.read.part]
@@ -245,13 +255,18 @@ class _Check:
             codes[0], reader.command, root.read.region.tensor.name,
             writer.command if writer is not None else None,
         )  # fmt: skip
+        sees = order.parts[fault.read.part]
+        affected = Affected(sees.command, sees.iteration, fault.read.region.tensor.name)
         if key in self.findings:
+            known = self.findings[key]
+            if affected not in known.affected:
+                self.findings[key] = replace(known, affected=(*known.affected, affected))
             return
         rule = RULES[codes[0]]
         shown = counterexample(schedule, judge, fault)
         self.findings[key] = Finding(
             rule.code, rule.kind, self._message(fault, shown.reader.text),
-            f"$.program[{reader.command}]", codes[1:], (), shown,
+            f"$.program[{reader.command}]", codes[1:], (), shown, affected=(affected,),
         )  # fmt: skip
 
     def _message(self, fault: Fault, reader: str) -> str:
@@ -283,9 +298,10 @@ class _Check:
         gaps = tuple(self.gaps.values())
         asked = self.solver.questions - self.asked_before
         report = Report(
-            Verdict.PROVED, findings, gaps, tuple(self._assumptions()), self.obligations,
-            asked, schedule.repeat, self.regimes, self.commands, seconds,
-            self._digest(schedule), self.crossing, _versions(),
+            Verdict.PROVED, findings, gaps, tuple(self._assumptions()),
+            self.obligations + self.by_theorem.total(), asked, schedule.repeat, self.regimes,
+            self.commands, seconds, self._digest(schedule), self.crossing, _versions(),
+            theorems=tuple(sorted(self.by_theorem.items())),
         )  # fmt: skip
         return replace(report, verdict=self._verdict(report))
 

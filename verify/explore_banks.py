@@ -190,7 +190,9 @@ class Banks(Queues):
         cells = world.placed(tables[2])
         if node.src[2] == bank.slot_ids:
             fill = self._latest(lambda f: f.event[0] == "slots" and self._table(f) == node.src[2])
-            if fill is not None:
+            if fill is None:
+                part.broken.append((tables[2], "no fill wrote the slot ids"))
+            else:
                 due = world.versions((fill.event, node.src[2]), len(cells))
                 self._hold(part, tables[2], cells, due)
         else:

@@ -313,7 +313,7 @@ class Footprints:
         if node.op == "get_rows":
             if index != 0:
                 return read
-            fill = self._latest(place, lambda c: c.slot_map == name and bank.name in c.banks)
+            fill = self._publishing(place, bank, lambda c: c.slot_map == name)
             return replace(read, bank=BankUse(bank, "map", fill))
         if index == 1:
             return read
@@ -326,10 +326,17 @@ class Footprints:
             return replace(read, region=region, bank=BankUse(bank, "slots", fill, needs))
         if name == bank.slot_ids:
             # A later fill of the layer, perhaps of other banks, may have published them again.
-            latest = self._latest(chooser, lambda c: c.slot_ids == name and self._of_layer(c, bank))
+            latest = self._publishing(chooser, bank, lambda c: c.slot_ids == name)
             needs = self.sequential.used_set(ids, time) if latest != fill else ""
             return replace(read, bank=BankUse(bank, "ids", latest or fill, needs))
         return read
+
+    def _publishing(
+        self, place: Part, bank: Bank, wanted: Callable[[FillBank], bool]
+    ) -> tuple[int, int] | None:
+        """The latest fill for the bank's layer that publishes slots there, perhaps one that loads
+        other banks of the layer: all of them keep an expert in the same slot."""
+        return self._latest(place, lambda c: self._of_layer(c, bank) and wanted(c))
 
     def _chosen_by(self, node: Node, bank: Bank, place: Part) -> tuple[Part, str, Time]:
         """What chose the slots of a matmul, with which ids and when: itself, or a ``get_rows``."""

@@ -67,6 +67,7 @@ class Fault:
     """One read that can see a wrong version, at the values that show it.
 
     ``path``: the copies that carried it, from the reader's to the root's, as part indexes.
+    ``claim``: the term that has these values as a model.
     """
 
     read: Read
@@ -74,6 +75,7 @@ class Fault:
     target: Target | None
     values: Values
     path: tuple[int, ...]
+    claim: Bool
 
     @property
     def due(self) -> Event | None:
@@ -217,7 +219,7 @@ class Judge:
             start = values.value(size(read.region.start))
             address = start + values.variables[BYTE]
             for root, path in self._roots(read, write, relation, address, target, values):
-                yield Fault(read, root, target, values, path)
+                yield Fault(read, root, target, values, path, term)
 
     # -- the local condition ------------------------------------------------------------------
 

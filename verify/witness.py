@@ -10,13 +10,25 @@ from ..model.command import CopyExperts, FillBank
 from ..model.counterexample import Counterexample, Party, Step
 from ..model.describe import command_text
 from ..model.schedule import Schedule
+from ..model.symbol import Expr
 from ..model.tensor import Tensor
 from .access import PAST, Read, Write
 from .banks import Banks
+from .encode import Solver
+from .needed import needed
 from .obligation import BYTE, Fault, Judge, Root
 from .order import Order
 from .sequential import Event
+from .term import conj, disj, neg, number, size
 from .trial import Trial
+
+
+def _names_ids(term: object) -> bool:
+    """Whether a term says of an expert that some ids name it."""
+    return isinstance(term, tuple) and (
+        term[:1] == ("used",) or any(_names_ids(part) for part in term)
+    )
+
 
 #: ``(part, is_end)``
 Point = tuple[int, bool]
@@ -61,15 +73,18 @@ def interleaving(order: Order, extra: Iterable[tuple[Point, Point]] = ()) -> tup
 def counterexample(schedule: Schedule, judge: Judge, fault: Fault) -> Counterexample:
     """The fault as one execution."""
     maker = _Witness(schedule, judge, fault)
+    order = maker.sequence()
     return Counterexample(
         symbols=tuple(sorted(fault.values.symbols.items())),
         reader=maker.party(fault.root.read.part, fault.root.read),
         writer=maker.writer(),
         due=maker.due(),
         missing=maker.missing(),
-        order=maker.sequence(),
+        order=order,
         integers=maker.integers(),
         banks=maker.bank_contents(),
+        unique=maker.unique(),
+        needed=needed(judge, fault, order),
     )
 
 
@@ -81,6 +96,19 @@ class _Witness:
     @property
     def root(self) -> Root:
         return self.fault.root
+
+    def unique(self) -> bool:
+        """Whether no other values of the symbols give this fault; ids have no part in it."""
+        judge, found = self.judge, self.fault.values.symbols
+        free = {n: span for n, span in judge.symbols.items() if span[0] < span[1]}
+        if not free or _names_ids(self.fault.claim):
+            return False
+        solver = Solver(judge.solver.effort, context=judge.solver.context)
+        scope = solver.scope(judge.symbols, {})
+        other = disj(neg(scope.eq(size(Expr.of(n)), number(found[n]))) for n in free)
+        _, high = self.fault.read.region.extent.bounds(judge.symbols)
+        byte = {BYTE: (0, max(high - 1, 0))}
+        return solver.model(conj([self.fault.claim, other]), judge.symbols, byte).found is False
 
     # -- who ------------------------------------------------------------------------------------
 
@@ -199,11 +227,25 @@ class _Witness:
             *rivals,
         ]  # fmt: skip
         during = [((read.part, False), (write.part, False))]
+        likely = [early, late, torn, during]
         if read.role == PAST:
-            return [torn, during, early, late]
-        if self._brings_due(write) or self._hits_early():
-            return [late, early, torn, during]
-        return [early, late, torn, during]
+            likely = [torn, during, early, late]
+        elif self._brings_due(write) or self._hits_early():
+            likely = [late, early, torn, during]
+        # Another write that is not ordered with the read may hide this one: it comes later.
+        hiding = [((read.part, True), (o.part, False)) for o in self._others(write, read)]
+        return [*likely, *([*pairs, *hiding] for pairs in likely if hiding)]
+
+    def _others(self, write: Write, read: Read) -> list[Write]:
+        """Other writes of the bytes that are not ordered with the read."""
+        before = self.order.before
+        return [
+            other
+            for other in self.footprints.writers(read)
+            if other.part != write.part
+            and not before(other.part, read.part)
+            and not before(read.part, other.part)
+        ]
 
     def _hits_early(self) -> bool:
         """Whether the reader's fill counts on what an earlier fill of its layer still brings."""
@@ -213,6 +255,9 @@ class _Witness:
         event = write.event
         if self.root.relation != "unordered" or event.kind != "state":
             return False
+        other = self.schedule.graph.find_bank(event.name)
+        if other is None or other.layer != use.bank.layer:
+            return False  # it may take a slot, which needs different experts
         return (event.iteration, event.index) < (use.fill[1], use.fill[0])
 
     def _rivals(self, write: Write, read: Read) -> list[Write]:

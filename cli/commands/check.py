@@ -79,6 +79,13 @@ from ..suppress import exit_code, known_findings, suppress, worst
     metavar="DIR",
     help="Write every question as SMT-LIB 2 into this folder (one FILE).",
 )
+@click.option(
+    "--no-theorems",
+    "theorems",
+    flag_value=False,
+    default=True,
+    help="Decide by itself what an instance of a theorem would discharge.",
+)
 @option("--strict-cost", is_flag=True, help="Findings of kind cost fail the check.")
 @click.option(
     "--certificate",
@@ -114,6 +121,7 @@ def command(
     effort: str,
     recheck: bool,
     smt2: str | None,
+    theorems: bool,
     strict_cost: bool,
     certificate_path: str | None,
     syncs: bool,
@@ -156,6 +164,7 @@ def command(
             report = check_schedule(
                 schedule, only=only, symbols=ranges, time_limit=time_limit, progress=step,
                 effort=EFFORTS[effort], recheck=recheck, smt2=smt2,
+                theorems=theorems,
             )  # fmt: skip
         report = suppress(report, dict(ignore), known, baseline or "")
         return Checked(path, text, schedule, report)
