@@ -10,45 +10,23 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..device import Buffer, Usage
-from ..graph import Bank, Graph, Node
-from ..schedule import Schedule
-from ..symbol import Comparison, Condition, Expr
-from ..tensor import Tensor
-from .capability import Capabilities
-from .error import PlanError
-from .operands import Operands
-from .planner import plan_regimes
+from ...device import Buffer, Usage
+from ...graph import Bank, Graph, Node
+from ...schedule import Schedule
+from ...symbol import Comparison, Condition, Expr
+from ...tensor import Tensor
+from ..capability import Capabilities
+from ..error import PlanError
+from ..guard import NONE_OFF, Guard, Off
+from ..operands import Operands
+from ..planner import plan_regimes
+from ..transfer import Policy, Prepared
 
 #: Larger batches use most experts anyway, and go the plain way.
 MOST_TOKENS = 32
 _ROLE = re.compile(r"ffn_(gate_up|gate|up|down)_(?:ch)?exps")
 _ALIGNMENT = 128
-
-
-@dataclass(frozen=True, slots=True)
-class CacheGuards:
-    """What the cache makes sure of; each can be switched off in a test."""
-
-    #: the device runs all matmuls of a layer from banks, or the layer is not cached
-    capable: bool = True
-    #: the experts of a batch fit into the slots
-    fits: bool = True
-
-
-ALL_CACHE_GUARDS = CacheGuards()
-
-
-@dataclass(frozen=True, slots=True)
-class Cached:
-    """The parts of the range of tokens: where the cache is used, and where it is not.
-
-    ``idle``: what was asked for and has no effect.
-    """
-
-    schedules: tuple[Schedule, ...]
-    slots: tuple[tuple[str, int], ...] = ()
-    idle: str = ""
+_BANKS = "banks:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,53 +38,77 @@ class _Layer:
     nodes: tuple[tuple[str, Node], ...]
 
 
-def cache_experts(
-    schedule: Schedule, budget: int, *, force: bool = False, guards: CacheGuards = ALL_CACHE_GUARDS
-) -> Cached:
-    """A graph-level schedule with a cache of ``budget`` bytes on each device that has experts.
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """Groups of layers, the slots of each, and how readers learn of them."""
 
-    ``PlanError`` if no layer's experts fit, and (BK011) for a group with so few slots that
-    one-token decoding never finds an expert again, unless ``force``.
+    groups: Mapping[str, list[_Layer]]
+    slots: Mapping[str, int]
+    off: Off
+    slot_ids: bool
+
+
+def cache_experts(
+    schedule: Schedule, budget: int, off: Off = NONE_OFF, *, slot_ids: bool = False
+) -> Prepared:
+    """A graph-level schedule with a cache of ``budget`` bytes on each device that has experts:
+    one for the batches that the cache serves, and one for those that go the plain way.
+
+    The graph looks slots up in a map in host memory, as ggml's does, or (``slot_ids``) a fill
+    writes the slots of its ids to the device.
+
+    ``PlanError`` if no layer's experts fit, if a memory has not so many bytes left, and (BK011)
+    for a group with so few slots that one-token decoding never finds an expert again.
     """
     layers = [
-        layer
-        for layer in _layers(schedule)
-        if not guards.capable or _capable(schedule, layer)
+        layer for layer in _layers(schedule)
+        if Guard.CAPABILITY in off or _capable(schedule, layer)
     ]  # fmt: skip
     if not layers:
         idle = "no layer has all its experts in host memory and a device that runs them from banks"
-        return Cached((schedule,), idle=idle)
+        return Prepared((schedule,), idle)
     groups = _groups(schedule.graph, layers)
-    slots = dict(_slots(schedule, groups, budget, force))
+    slots = dict(_slots(schedule, groups, budget, off))
     if not slots:
         raise PlanError(
             f"an expert cache of {budget} bytes holds less than one token's experts of any group"
         )
     kept = {name: found for name, found in groups.items() if name in slots}
-    return _parts(schedule, kept, slots, guards)
+    return _parts(schedule, _Cache(kept, slots, off, slot_ids))
 
 
-def _parts(
-    schedule: Schedule,
-    groups: Mapping[str, list[_Layer]],
-    slots: Mapping[str, int],
-    guards: CacheGuards,
-) -> Cached:
-    symbol, per_token = _tokens(schedule, groups)
-    most = min([MOST_TOKENS, *(slots[name] // per_token for name in groups)])
+def _parts(schedule: Schedule, cache: _Cache) -> Prepared:
+    """The cache for the batches that it serves."""
+    symbol, per_token = _tokens(schedule, cache.groups)
+    most = min([MOST_TOKENS, *(slots // per_token for slots in cache.slots.values())])
     if symbol is None:
-        with_cache = _Banks(schedule, groups, slots, guards).schedule_with_banks()
-        return Cached((with_cache,), tuple(slots.items()))
+        return Prepared((_Banks(schedule, cache).schedule_with_banks(),))
     low, high = schedule.graph.ranges[symbol]
-    if not guards.fits:
+    if Guard.SLOTS in cache.off:
         most = high
     if low > most:
-        return Cached((schedule,), idle=f"{symbol} is {low} or more, and the cache serves {most}")
-    found = [_within(schedule, symbol, low, min(most, high))]
-    found[0] = _Banks(found[0], groups, slots, guards).schedule_with_banks()
+        idle = f"{symbol} is {low} or more, and the cache serves {most}"
+        return Prepared((schedule,), idle)
+    small = _within(schedule, symbol, low, min(most, high))
+    found = [_Banks(small, cache).schedule_with_banks()]
     if high > most:
         found.append(_within(schedule, symbol, most + 1, high))
-    return Cached(tuple(found), tuple(slots.items()))
+    return Prepared(tuple(found))
+
+
+def _check_capacity(graph: Graph) -> None:
+    for memory in graph.memories:
+        taken = sum(b.bytes for b in graph.buffers if b.memory == memory.name)
+        if memory.bytes is not None and taken > memory.bytes:
+            banks = sum(
+                b.bytes for b in graph.buffers
+                if b.memory == memory.name and b.name.startswith(_BANKS)
+            )  # fmt: skip
+            raise PlanError(
+                f"memory {memory.name!r} has {memory.bytes} bytes, of which "
+                f"{memory.bytes - taken + banks} are left for banks; these take {banks}: "
+                "give the cache fewer bytes"
+            )
 
 
 def _tokens(schedule: Schedule, groups: Mapping[str, list[_Layer]]) -> tuple[str | None, int]:
@@ -142,8 +144,10 @@ def _layers(schedule: Schedule) -> Iterator[_Layer]:
         device = planned.device_of(schedule.base(ids).name)
         if device is None or not schedule.graph.device(device).asynchronous:
             continue
-        if all(roles) and all(operands.host_weight(node.src[0]) for node in nodes):
+        if all(operands.host_weight(node.src[0]) for node in nodes):
             named = tuple((r[1], n) for r, n in zip(roles, nodes, strict=True) if r is not None)
+            if len(dict(named)) < len(nodes):
+                continue  # a weight without a role, or two with the same
             yield _Layer(number, device, ids, named)
 
 
@@ -172,7 +176,7 @@ def _groups(graph: Graph, layers: list[_Layer]) -> dict[str, list[_Layer]]:
 
 
 def _slots(
-    schedule: Schedule, groups: Mapping[str, list[_Layer]], budget: int, force: bool
+    schedule: Schedule, groups: Mapping[str, list[_Layer]], budget: int, off: Off
 ) -> Iterator[tuple[str, int]]:
     """The slots of each group that holds at least one token's experts."""
     for name, layers in groups.items():
@@ -185,7 +189,7 @@ def _slots(
         chosen = graph.tensor(layers[0].ids).ne[0].constant or 1
         if slots < chosen:
             continue
-        if slots <= chosen * (len(layers) - 1) and not force:
+        if slots <= chosen * (len(layers) - 1) and Guard.FLOODING not in off:
             raise PlanError(
                 f"BK011: the {len(layers)} layers of group {name} choose {chosen} experts each "
                 f"and share {slots} slots, so that one-token decoding never finds one again: "
@@ -206,26 +210,20 @@ def _expert_bytes(tensor: Tensor) -> int:
 
 
 class _Banks:
-    """The graph with banks, slot maps and the look-ups of slots."""
+    """A graph with banks, and with slot ids or slot maps and their look-ups."""
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        groups: Mapping[str, list[_Layer]],
-        slots: Mapping[str, int],
-        guards: CacheGuards,
-    ) -> None:
-        self.schedule, self.graph = schedule, schedule.graph
-        self.groups, self.slots, self.guards = groups, slots, guards
+    def __init__(self, schedule: Schedule, cache: _Cache) -> None:
+        self.schedule, self.graph, self.cache = schedule, schedule.graph, cache
+        self.spare = int(Guard.SPARE_SLOT not in cache.off)
         self.tensors: list[Tensor] = []
         self.banks: list[Bank] = []
-        self.sizes: dict[str, int] = {}
+        self.buffers: dict[str, Buffer] = {}
         self.replaced: dict[str, Node] = {}
         #: look-ups, by the first node that needs them
         self.lookups: dict[str, tuple[Node, ...]] = {}
 
     def schedule_with_banks(self) -> Schedule:
-        for name, layers in self.groups.items():
+        for name, layers in self.cache.groups.items():
             offsets = self.offsets(name, layers[0])
             for layer in layers:
                 self.layer(name, layer, offsets)
@@ -233,73 +231,91 @@ class _Banks:
         for node in self.graph.nodes:
             nodes += self.lookups.get(node.dst, ())
             nodes.append(self.replaced.get(node.dst, node))
-        memory = {d.name: d.memory for d in self.graph.devices}
-        buffers = [
-            Buffer(name, memory.get(name.removeprefix("banks:"), self.host()), Usage.WEIGHTS, size)
-            for name, size in self.sizes.items()
-        ]
         graph = replace(
             self.graph,
             tensors=(*self.graph.tensors, *self.tensors),
             nodes=tuple(nodes),
             banks=(*self.graph.banks, *self.banks),
-            buffers=(*self.graph.buffers, *buffers),
+            buffers=(*self.graph.buffers, *self.buffers.values()),
         )
+        if Guard.CAPACITY not in self.cache.off:
+            _check_capacity(graph)
         return replace(self.schedule, graph=graph)
 
-    def host(self) -> str:
-        return self.graph.devices[-1].memory
+    def take(self, buffer: str, device: str, usage: Usage, size: int) -> tuple[str, int]:
+        """So many bytes of a buffer in a device's memory: its name, and where they begin."""
+        memory = self.graph.device(device).memory
+        known = self.buffers.get(buffer, Buffer(buffer, memory, usage, 0))
+        at = -(-known.bytes // _ALIGNMENT) * _ALIGNMENT
+        self.buffers[buffer] = replace(known, bytes=at + size)
+        return buffer, at
 
-    def take(self, buffer: str, size: int) -> int:
-        at = -(-self.sizes.get(buffer, 0) // _ALIGNMENT) * _ALIGNMENT
-        self.sizes[buffer] = at + size
-        return at
-
-    def offsets(self, group: str, layer: _Layer) -> dict[str, int]:
+    def offsets(self, group: str, layer: _Layer) -> dict[str, tuple[str, int]]:
         """Where each role's slots begin; one slot more takes what is read past the last."""
+        count = self.cache.slots[group] + self.spare
         return {
             role: self.take(
-                f"banks:{layer.device}",
-                _expert_bytes(self.graph.tensor(node.src[0])) * (self.slots[group] + 1),
+                _BANKS + layer.device, layer.device, Usage.WEIGHTS,
+                _expert_bytes(self.graph.tensor(node.src[0])) * count,
             )
             for role, node in layer.nodes
-        }
+        }  # fmt: skip
 
-    def layer(self, group: str, layer: _Layer, offsets: Mapping[str, int]) -> None:
-        ids, slots = self.graph.tensor(layer.ids), self.slots[group]
-        experts = self.graph.tensor(layer.nodes[0][1].src[0]).ne[2]
-        count = experts.constant or 1
-        slot_map, rows, flat = (f"{what}-{layer.number}" for what in ("slot_map", "rows", "slots"))
-        chosen = ids.ne[0], ids.ne[1]
-        self.tensors += [
-            Tensor(
-                slot_map, "i32", (Expr.of(1), experts), buffer="slot maps",
-                offset=Expr.of(self.take("slot maps", 4 * count)),
-            ),
-            Tensor(rows, "i32", (Expr.of(1), *chosen), pin=layer.device, values=(0, slots)),
-            Tensor(flat, "i32", chosen, view_of=rows, offset=Expr.of(0), values=(0, slots)),
-        ]  # fmt: skip
-        self.lookups[layer.nodes[0][1].dst] = (
-            Node("get_rows", rows, (slot_map, layer.ids)),
-            Node("reshape", flat, (rows,)),
+    def layer(self, group: str, layer: _Layer, offsets: Mapping[str, tuple[str, int]]) -> None:
+        ids, slots = self.graph.tensor(layer.ids), self.cache.slots[group]
+        found, slot_map = (
+            self.told(layer, slots) if self.cache.slot_ids else self.looked_up(layer, slots)
         )
         when = Condition()
-        if self.guards.fits and count > slots:
+        experts = self.graph.tensor(layer.nodes[0][1].src[0]).ne[2].constant or 1
+        if Guard.SLOTS not in self.cache.off and experts > slots:
             when = Condition((Comparison(ids.elements, "<=", Expr.of(slots)),))
         for role, node in layer.nodes:
             weight = self.graph.tensor(node.src[0])
             bank = f"bank {node.src[0]}"
-            shape = (*weight.shape[:2], Expr.of(slots + 1))
+            shape = (*weight.shape[:2], Expr.of(slots + self.spare))
+            buffer, at = offsets[role]
             self.tensors.append(
-                Tensor(
-                    bank, weight.dtype, shape, buffer=f"banks:{layer.device}",
-                    offset=Expr.of(offsets[role]),
-                )
-            )  # fmt: skip
+                Tensor(bank, weight.dtype, shape, buffer=buffer, offset=Expr.of(at))
+            )
             self.banks.append(
                 Bank(
                     bank, weight.name, layer.number, role, group, slots, layer.ids,
-                    slot_map=slot_map, when=when,
+                    slot_ids=found if self.cache.slot_ids else None, slot_map=slot_map, when=when,
                 )
             )  # fmt: skip
-            self.replaced[node.dst] = replace(node, src=(bank, node.src[1], flat))
+            self.replaced[node.dst] = replace(node, src=(bank, node.src[1], found))
+
+    def told(self, layer: _Layer, slots: int) -> tuple[str, None]:
+        """Slot ids that the fill writes."""
+        ids, name = self.graph.tensor(layer.ids), f"slots-{layer.number}"
+        most = 4 * ids.elements.bounds(self.graph.ranges)[1]
+        buffer, at = self.take(f"slot ids:{layer.device}", layer.device, Usage.COMPUTE, most)
+        self.tensors.append(
+            Tensor(
+                name, "i32", ids.shape, buffer=buffer, offset=Expr.of(at),
+                values=(0, slots),
+            )
+        )  # fmt: skip
+        return name, None
+
+    def looked_up(self, layer: _Layer, slots: int) -> tuple[str, str]:
+        """A slot map that the fill writes, and what the graph finds in it."""
+        ids = self.graph.tensor(layer.ids)
+        experts = self.graph.tensor(layer.nodes[0][1].src[0]).ne[2]
+        slot_map, rows, flat = (f"{what}-{layer.number}" for what in ("slot_map", "rows", "slots"))
+        host, chosen = self.graph.devices[-1].name, (ids.ne[0], ids.ne[1])
+        buffer, at = self.take("slot maps", host, Usage.WEIGHTS, 4 * (experts.constant or 1))
+        self.tensors += [
+            Tensor(slot_map, "i32", (Expr.of(1), experts), buffer=buffer, offset=Expr.of(at)),
+            Tensor(rows, "i32", (Expr.of(1), *chosen), pin=layer.device, values=(0, slots)),
+            Tensor(flat, "i32", chosen, view_of=rows, offset=Expr.of(0), values=(0, slots)),
+        ]
+        self.lookups[layer.nodes[0][1].dst] = (
+            Node("get_rows", rows, (slot_map, layer.ids)),
+            Node("reshape", flat, (rows,)),
+        )
+        return flat, slot_map
+
+
+POLICY = Policy("expert-cache", "banks of experts in device memory", "BYTES", prepare=cache_experts)
