@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from ..device import Buffer, Usage
 from ..ops import OPS
 from ..schedule import Schedule
 from ..symbol import Expr
 from .access import EVERYTHING
-from .guard import NONE_OFF, Guard, Off
 from .operands import Operands
 from .order import NEVER, Use, uses
 
@@ -40,11 +38,7 @@ class _Life:
 
 
 def allocate(
-    schedule: Schedule,
-    *,
-    list_order: bool = False,
-    devices: Collection[str] | None = None,
-    off: Off = NONE_OFF,
+    schedule: Schedule, *, list_order: bool = False, devices: Collection[str] | None = None
 ) -> Schedule:
     """The program-level schedule with a place for every tensor that has none.
 
@@ -54,17 +48,15 @@ def allocate(
     with nothing.
     ``list_order``: as ggml's allocator, which frees a tensor after its last reader in the list of
     nodes, whatever order the program gives: right for some programs, and wrong for others.
-    ``devices``: only what lies on these; the rest keeps bytes of its own.  ``off``: guards that
-    do not count.
+    ``devices``: only what lies on these; the rest keeps bytes of its own.
     """
     if schedule.program is None:
         raise ValueError("only a program has an order: lower the schedule first")
-    list_order |= Guard.LIFETIMES in off
-    lives = (_ListOrder if list_order else _Concurrent)(schedule, off).lives()
+    lives = _ListOrder(schedule).lives() if list_order else _Concurrent(schedule).lives()
     by_device: dict[str, list[_Life]] = {}
     for life in sorted(lives, key=lambda life: (life.order, life.name)):
         by_device.setdefault(life.device, []).append(life)
-    compatible = _apart_in_list if list_order else partial(_apart, Guard.NEXT_PASS not in off)
+    compatible = _apart_in_list if list_order else _apart
     placements, buffers = [], []
     for device in schedule.graph.devices:
         found = by_device.get(device.name, [])
@@ -109,22 +101,20 @@ def _apart_in_list(a: _Life, b: _Life) -> bool:
     return not a.forever and not b.forever and (a.span[1] < b.span[0] or b.span[1] < a.span[0])
 
 
-def _apart(also_next: bool, a: _Life, b: _Life) -> bool:
-    """Whether one is done with before the other begins, in each pass, and it (``also_next``)
-    with the first in the pass that follows."""
+def _apart(a: _Life, b: _Life) -> bool:
+    """Whether one is done with before the other begins, in each pass, and it with the first in
+    the pass that follows."""
     if a.forever or b.forever:
         return False
-    return _turns(a, b, also_next) or _turns(b, a, also_next)
+    return _turns(a, b) or _turns(b, a)
 
 
-def _turns(a: _Life, b: _Life, also_next: bool) -> bool:
+def _turns(a: _Life, b: _Life) -> bool:
     """Every use of ``a`` ends before ``b`` is written, and b's before a's next pass."""
     for p, ends in a.ends.items():
         for q, start in b.starts.items():
             if q >= p and not _reached(start, ends):
                 return False
-    if not also_next:
-        return True
     for p, ends in b.ends.items():
         for q, start in a.starts.items():
             if q > p and not _reached(start, ends):
@@ -139,14 +129,13 @@ def _reached(clock: list[int], ends: list[int]) -> bool:
 class _Lives:
     """The tensors that need a place."""
 
-    def __init__(self, schedule: Schedule, off: Off) -> None:
+    def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.graph = schedule.graph
         self.ranges = self.graph.ranges
         # Which of its base's bytes such a view has is not known, so the base shares none.
         self.vague = {schedule.base(t.name).name for t in self.graph.tensors if t.about}
-        outputs = (t for t in self.graph.tensors if t.output and Guard.OUTPUTS_LAST not in off)
-        self.outputs = {schedule.base(t.name).name for t in outputs}
+        self.outputs = {schedule.base(t.name).name for t in self.graph.tensors if t.output}
 
     def life(self, name: str) -> _Life | None:
         """A new life, if the tensor owns bytes and has no place."""

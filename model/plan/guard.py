@@ -24,13 +24,12 @@ class Guard(Word):
     IDS_BEFORE_SPLIT = "ids-before-split"
     SAME_IDS = "same-ids"
     SAME_VERSION = "same-version"
-    SAME_EXPERTS = "same-experts"
     ONE_MATMUL = "one-matmul"
     RUN_TAIL = "run-tail"
     CAPABILITY = "capability"
     IDS_BEFORE_FILL = "ids-before-fill"
     SLOTS = "slots"
-    SPARE_SLOT = "spare-slot"
+    SLOT_PADDING = "slot-padding"
     CAPACITY = "capacity"
     FLOODING = "flooding"
     PREFETCH_AWAITED = "prefetch-awaited"
@@ -45,8 +44,6 @@ class Guard(Word):
     CALLBACK_READERS = "callback-readers"
     OUTPUT_AWAITED = "output-awaited"
     LIFETIMES = "lifetimes"
-    NEXT_PASS = "next-pass"
-    OUTPUTS_LAST = "outputs-last"
 
 
 #: Guards that are switched off.
@@ -82,7 +79,6 @@ GUARDS: dict[Guard, GuardRow] = {
     Guard.IDS_BEFORE_SPLIT: GuardRow("the ids that choose come from an earlier split", "CE002"),
     Guard.SAME_IDS: GuardRow("a used set serves the weights that the same ids index", "CE001"),
     Guard.SAME_VERSION: GuardRow("a used set is kept until the ids are written again", "CE001"),
-    Guard.SAME_EXPERTS: GuardRow("a used set serves weights with as many experts", "CE003"),
     Guard.ONE_MATMUL: GuardRow("the weight's only reader is the matmul that chooses", "CE001"),
     Guard.RUN_TAIL: GuardRow("a run is followed by the bytes that kernels read past it", "CE004"),
     # the expert cache
@@ -91,7 +87,7 @@ GUARDS: dict[Guard, GuardRow] = {
         "a split begins where a fill has to be issued", "BK003"
     ),
     Guard.SLOTS: GuardRow("the experts of a batch fit into the slots", "BK004"),
-    Guard.SPARE_SLOT: GuardRow("a slot more takes what is read past the last", "BK009"),
+    Guard.SLOT_PADDING: GuardRow("slots are apart by what kernels read past one", "BK009"),
     Guard.CAPACITY: GuardRow("the banks fit into what is left of a memory", "AL003"),
     Guard.FLOODING: GuardRow("one-token decoding finds experts again", "BK011"),
     # waits of the overlapped lowering
@@ -108,6 +104,4 @@ GUARDS: dict[Guard, GuardRow] = {
     Guard.OUTPUT_AWAITED: GuardRow("an output is read after it was computed", "OR001"),
     # compute memory
     Guard.LIFETIMES: GuardRow("bytes are lent when their uses have ended, in any order", "AL001"),
-    Guard.NEXT_PASS: GuardRow("also those of the pass before", "AL001"),
-    Guard.OUTPUTS_LAST: GuardRow("the bytes of an output are lent to nobody", "AL001"),
 }  # fmt: skip

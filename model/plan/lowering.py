@@ -8,7 +8,7 @@ from ..schedule import Schedule
 from .allocate import allocate
 from .error import PlanError
 from .ggml_protocol import lower_ggml
-from .guard import NONE_OFF, Off
+from .guard import NONE_OFF, Guard, Off
 from .lower import lower
 from .overlap import lower_overlapped
 from .policy import apply
@@ -57,7 +57,8 @@ def lower_as(schedule: Schedule, choice: Lowering) -> Lowered:
     else:
         program = lower_ggml(schedule, bare_splits_wait=choice.protocol == "ggml")
     if choice.place != "own":
-        program = allocate(program, list_order=choice.place == "list", off=choice.off)
+        in_list = choice.place == "list" or Guard.LIFETIMES in choice.off
+        program = allocate(program, list_order=in_list)
     return Lowered(program, tuple(idle))
 
 

@@ -7,14 +7,14 @@ the byte budget of a device is divided over its groups.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...device import Buffer, Usage
 from ...graph import Bank, Graph, Node
 from ...schedule import Schedule
 from ...symbol import Comparison, Condition, Expr
-from ...tensor import Tensor
+from ...tensor import Tensor, dtype
 from ..capability import Capabilities
 from ..error import PlanError
 from ..guard import NONE_OFF, Guard, Off
@@ -27,6 +27,8 @@ MOST_TOKENS = 32
 _ROLE = re.compile(r"ffn_(gate_up|gate|up|down)_(?:ch)?exps")
 _ALIGNMENT = 128
 _BANKS = "banks:"
+#: ggml keeps one slot more than it uses.
+_SPARE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,28 +184,46 @@ def _slots(
     for name, layers in groups.items():
         device, graph = layers[0].device, schedule.graph
         shares = sum(found[0].device == device for found in groups.values())
-        weights = [graph.tensor(node.src[0]) for _, node in layers[0].nodes]
-        each = sum(_expert_bytes(t) for t in weights)
-        experts = weights[0].ne[2].constant or 1
-        slots = min(budget // shares // each - 1, experts * len(layers))
+        share = budget // shares
+        sizes = [_slot_bytes(graph, device, node, off) for _, node in layers[0].nodes]
+        experts = graph.tensor(layers[0].nodes[0][1].src[0]).ne[2].constant or 1
+        slots = min(share // sum(sizes) - _SPARE, experts * len(layers))
+        while slots > 0 and _bank_bytes(sizes, slots) > share:
+            slots -= 1
         chosen = graph.tensor(layers[0].ids).ne[0].constant or 1
         if slots < chosen:
             continue
         if slots <= chosen * (len(layers) - 1) and Guard.FLOODING not in off:
+            least = chosen * (len(layers) - 1) + 1
+            due = _bank_bytes(sizes, least) * shares
             raise PlanError(
                 f"BK011: the {len(layers)} layers of group {name} choose {chosen} experts each "
                 f"and share {slots} slots, so that one-token decoding never finds one again: "
-                f"{chosen * (len(layers) - 1) + 1} slots are the least that are of use "
-                f"({each * (chosen * (len(layers) - 1) + 2) * shares} bytes); force it otherwise"
+                f"{least} slots are the least that are of use ({due} bytes); force it otherwise"
             )
         yield name, slots
 
 
-def _expert_bytes(tensor: Tensor) -> int:
-    size = tensor.nb[2].constant
+def _bank_bytes(sizes: Iterable[int], slots: int) -> int:
+    """What the banks of a group take, given what a slot of each takes."""
+    return sum(_aligned(size * (slots + _SPARE)) for size in sizes)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _slot_bytes(graph: Graph, device: str, node: Node, off: Off) -> int:
+    """From one slot to the next: an expert, and what the device's kernel reads past it."""
+    weight = graph.tensor(node.src[0])
+    size = weight.nb[2].constant
     if size is None:
-        raise PlanError(f"the experts of {tensor.name!r} have no fixed size", tensor=tensor.name)
-    return size
+        raise PlanError(f"the experts of {weight.name!r} have no fixed size", tensor=weight.name)
+    past = graph.device(device).over_read_bytes(node.op, weight.dtype)
+    if not past or Guard.SLOT_PADDING in off:
+        return size
+    block = dtype(weight.dtype).block_bytes
+    return size + -(-past // block) * block
 
 
 # -- banks ----------------------------------------------------------------------------------------
@@ -214,7 +234,6 @@ class _Banks:
 
     def __init__(self, schedule: Schedule, cache: _Cache) -> None:
         self.schedule, self.graph, self.cache = schedule, schedule.graph, cache
-        self.spare = int(Guard.SPARE_SLOT not in cache.off)
         self.tensors: list[Tensor] = []
         self.banks: list[Bank] = []
         self.buffers: dict[str, Buffer] = {}
@@ -246,17 +265,17 @@ class _Banks:
         """So many bytes of a buffer in a device's memory: its name, and where they begin."""
         memory = self.graph.device(device).memory
         known = self.buffers.get(buffer, Buffer(buffer, memory, usage, 0))
-        at = -(-known.bytes // _ALIGNMENT) * _ALIGNMENT
+        at = _aligned(known.bytes)
         self.buffers[buffer] = replace(known, bytes=at + size)
         return buffer, at
 
     def offsets(self, group: str, layer: _Layer) -> dict[str, tuple[str, int]]:
-        """Where each role's slots begin; one slot more takes what is read past the last."""
-        count = self.cache.slots[group] + self.spare
+        """Where each role's slots begin."""
+        count = self.cache.slots[group] + _SPARE
         return {
             role: self.take(
                 _BANKS + layer.device, layer.device, Usage.WEIGHTS,
-                _expert_bytes(self.graph.tensor(node.src[0])) * count,
+                _slot_bytes(self.graph, layer.device, node, self.cache.off) * count,
             )
             for role, node in layer.nodes
         }  # fmt: skip
@@ -273,10 +292,13 @@ class _Banks:
         for role, node in layer.nodes:
             weight = self.graph.tensor(node.src[0])
             bank = f"bank {node.src[0]}"
-            shape = (*weight.shape[:2], Expr.of(slots + self.spare))
+            shape = (*weight.shape[:2], Expr.of(slots + _SPARE))
+            size = _slot_bytes(self.graph, layer.device, node, self.cache.off)
+            padded = weight.strides is not None or weight.nb[2] != Expr.of(size)
+            strides = (*weight.nb[:2], Expr.of(size)) if padded else None
             buffer, at = offsets[role]
             self.tensors.append(
-                Tensor(bank, weight.dtype, shape, buffer=buffer, offset=Expr.of(at))
+                Tensor(bank, weight.dtype, shape, strides, buffer=buffer, offset=Expr.of(at))
             )
             self.banks.append(
                 Bank(

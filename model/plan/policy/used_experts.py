@@ -43,7 +43,7 @@ def used_experts(transfers: Transfers, number: int, off: Off) -> Transfers:
                 split.device,
                 ids if Guard.SAME_IDS not in off else "",
                 versions.of(ids, index) if Guard.SAME_VERSION not in off else 0,
-                str(tensor.ne[2]) if Guard.SAME_EXPERTS not in off else "",
+                str(tensor.ne[2]),
             )
             past = schedule.graph.device(split.device).over_read_bytes("mul_mat_id", tensor.dtype)
             padding = max(past, min(PADDING, stride)) if Guard.RUN_TAIL not in off else 0

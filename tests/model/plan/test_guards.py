@@ -186,21 +186,6 @@ def ids_again(off: Off) -> Schedule:
     return lowered(changed, off, copy_experts=True)
 
 
-def more_experts(off: Off) -> Schedule:
-    """A layer whose last weight has more experts than the others."""
-    schedule = graph()
-    tensors = tuple(
-        replace(t, shape=(*t.shape[:2], Expr.of(16)), buffer="more", offset=Expr.of(0))
-        if t.name == DOWN
-        else t
-        for t in schedule.graph.tensors
-    )
-    host = next(b for b in schedule.graph.buffers if b.memory == "host")
-    buffers = (*schedule.graph.buffers, replace(host, name="more", bytes=16 * 64 * 68))
-    changed = replace(schedule.graph, tensors=tensors, buffers=buffers)
-    return lowered(plan(replace(schedule, graph=changed)), off, copy_experts=True)
-
-
 def two_matmuls(off: Off) -> Schedule:
     """A second matmul of the split reads the weight by other ids."""
     schedule = graph()
@@ -237,7 +222,7 @@ def slots(off: Off) -> Schedule:
     return cached(graph(tokens=(1, 8)), off, 5)
 
 
-def spare_slot(off: Off) -> Schedule:
+def slot_padding(off: Off) -> Schedule:
     return cached(over_reading(graph()), off)
 
 
@@ -295,21 +280,6 @@ def reused(off: Off) -> Schedule:
     return lowered(tiny(2), off, place="order")
 
 
-def reused_next(off: Off) -> Schedule:
-    """The bytes of ``k`` fit ``h``, which a queue still reads when the next pass begins."""
-    schedule = custom(("k", "cpu", "x"), ("m", "cpu", "k"), ("h", "cpu", "m"), ("y", "gpu1", "h"))
-    return lowered(pipelined(plan(schedule)), off, place="order")
-
-
-def early_output(off: Off) -> Schedule:
-    schedule = graph(2)
-    tensors = tuple(
-        replace(t, output=True) if t.name == "l_out-0" else t for t in schedule.graph.tensors
-    )
-    planned = plan(replace(schedule, graph=replace(schedule.graph, tensors=tensors)))
-    return lower_as(planned, Lowering("plain", place="list", off=off)).schedule
-
-
 PROGRAMS: dict[Guard, Planned] = {
     Guard.USAGE: usage,
     Guard.NOT_WRITTEN: not_written,
@@ -321,13 +291,12 @@ PROGRAMS: dict[Guard, Planned] = {
     Guard.IDS_BEFORE_SPLIT: one_split,
     Guard.SAME_IDS: selected,
     Guard.SAME_VERSION: ids_again,
-    Guard.SAME_EXPERTS: more_experts,
     Guard.ONE_MATMUL: two_matmuls,
     Guard.RUN_TAIL: run_tail,
     Guard.CAPABILITY: incapable,
     Guard.IDS_BEFORE_FILL: told_by_ids,
     Guard.SLOTS: slots,
-    Guard.SPARE_SLOT: spare_slot,
+    Guard.SLOT_PADDING: slot_padding,
     Guard.CAPACITY: capacity,
     Guard.FLOODING: flooding,
     Guard.PREFETCH_AWAITED: staged,
@@ -342,8 +311,6 @@ PROGRAMS: dict[Guard, Planned] = {
     Guard.CALLBACK_READERS: user_code,
     Guard.OUTPUT_AWAITED: two_devices,
     Guard.LIFETIMES: reused,
-    Guard.NEXT_PASS: reused_next,
-    Guard.OUTPUTS_LAST: early_output,
 }
 
 
