@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..command import Callback
+from ..device import Usage
 from ..ops import OPS
 from ..schedule import Schedule, Split
 
@@ -34,7 +35,8 @@ class Written:
             return True
         if not (self.usages or self.everything) or schedule.graph.find_bank(base) is not None:
             return False
-        return self.everything or str(schedule.location(base).usage) in self.usages
+        usage = schedule.location(base).usage or Usage.COMPUTE  # where the planner will place it
+        return self.everything or str(usage) in self.usages
 
 
 def node_writes(schedule: Schedule, split: Split) -> Written:

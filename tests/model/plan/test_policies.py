@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from splitproof.model.command import CopyExperts, Prefetch
+from splitproof.model.command import Callback, CopyExperts, Prefetch
 from splitproof.model.document import dumps, loads
 from splitproof.model.graph import Graph
 from splitproof.model.plan.allocate import allocate
@@ -95,6 +95,20 @@ def test_the_first_policy_that_decides_about_an_input_has_the_word() -> None:
     assert [name for name, policy in POLICIES.items() if policy.prepare is not None] == [
         "expert-cache", "expert-cache-ids",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("writes", [("usage:compute",), None, ("the first",)])
+def test_what_a_callback_may_write_is_not_copied_before_it(writes: tuple[str, ...] | None) -> None:
+    schedule = tiny(2)
+    early = decided(schedule, "one-ahead").brings
+    split, first = min(early)
+    named = writes == ("the first",)
+    callback = Callback(name="user", reads=(), writes=(first,) if named else writes)
+    splits = list(schedule.splits or ())
+    splits[split] = replace(splits[split], callbacks=(callback,))
+    called = decided(replace(schedule, splits=tuple(splits)), "one-ahead").brings
+    gone = early.keys() - called.keys()
+    assert gone == ({(split, first)} if named else {place for place in early if place[0] == split})
 
 
 # -- the expert cache ------------------------------------------------------------------------------
