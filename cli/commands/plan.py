@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,12 @@ from ..files import writable
 from ..model.document import DocumentError, dumps, load, loads
 from ..model.plan.compare import compare_dump
 from ..model.plan.error import PlanError
-from ..model.plan.expert_cache import cache_experts
+from ..model.plan.guard import NONE_OFF, Guard
 from ..model.plan.lowering import PROTOCOLS, Lowered, Lowering, lower_as
 from ..model.plan.options import SPLIT_INPUTS, PlanOptions
-from ..model.plan.planner import Planned, plan_regimes, unplanned
+from ..model.plan.planner import Planned, declared, plan_regimes, unplanned
+from ..model.plan.policy import deciding
+from ..model.plan.policy.expert_cache import cache_experts
 from ..model.plan.why import Why, why
 from ..model.read.ggml_dump import read_dump
 from ..model.schedule import Schedule
@@ -66,19 +71,22 @@ class Size(click.ParamType[int]):
 
 
 class Prefetching(click.ParamType[tuple[str, int]]):
-    """``none``, ``one-ahead`` or ``staging:N`` → the policy and its slots."""
+    """A policy, ``NAME`` or ``NAME:NUMBER`` → its name and its number."""
 
     name = "policy"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, int]:
-        policy, _, slots = str(value).partition(":")
-        if policy == "staging" and slots.isdecimal() and int(slots) > 0:
-            return policy, int(slots)
-        if policy in ("none", "one-ahead") and not slots:
-            return policy, 0
-        raise click.BadParameter(f"{value!r}: none, one-ahead or staging:N was due", ctx, param)
+        name, _, number = str(value).partition(":")
+        policies = deciding()
+        policy = policies.get(name)
+        if policy is not None and not policy.argument and not number:
+            return name, 0
+        if policy is not None and policy.argument and number.isdecimal() and int(number) > 0:
+            return name, int(number)
+        known = ", ".join(p.spelled for p in policies.values())
+        raise click.BadParameter(f"{value!r}: one of {known} was due", ctx, param)
 
 
 @click.command("plan")
@@ -110,6 +118,11 @@ class Prefetching(click.ParamType[tuple[str, int]]):
     metavar="SIZE",
     help="An expert cache of so many bytes on each device, as 4GiB; larger batches get a plan "
     "of their own without it.",
+)
+@click.option(
+    "--slot-ids",
+    is_flag=True,
+    help="With --moe-cache: fills tell the device the slots, and no map is looked up.",
 )
 @click.option("--force-cache", is_flag=True, help="Even one that never finds an expert (BK011).")
 @click.option(
@@ -157,6 +170,7 @@ class Prefetching(click.ParamType[tuple[str, int]]):
     "Repeatable; the first that is found counts.",
 )
 @click.option(
+    "-ncmoe",
     "--n-cpu-moe",
     "cpu_moe",
     type=click.IntRange(0),
@@ -164,6 +178,7 @@ class Prefetching(click.ParamType[tuple[str, int]]):
     metavar="N",
     help="The experts of the first N layers lie in the memory of the CPU.",
 )
+@click.option("-cmoe", "--cpu-moe", "all_cpu_moe", is_flag=True, help="Those of all layers.")
 @click.option("--op-offload/--no-op-offload", default=None, help="In place of FILE's choice.")
 @click.option(
     "--offload-min-tokens",
@@ -201,7 +216,9 @@ def command(
     graph: int | None,
     form: str,
     cache: int | None,
+    slot_ids: bool,
     force_cache: bool,
+    all_cpu_moe: bool,
     protocol: str,
     prefetch: tuple[str, int],
     copy_experts: bool,
@@ -215,6 +232,8 @@ def command(
     Exit code 1: with --compare, a plan differs from the recorded one.
     """
     choices = PlanOptions(**options)
+    if all_cpu_moe:
+        choices = replace(choices, cpu_moe=None)
     lowering = Lowering(protocol, *prefetch, copy_experts, place)
     if lowering != Lowering() and (stop == "splits" or output is None):
         raise click.UsageError(
@@ -229,10 +248,14 @@ def command(
         raise click.UsageError("say what to do with the plan: -o OUT, --why, or --compare")
     if output is not None and output != "-":
         writable(output)
-    if force_cache and cache is None:
-        raise click.UsageError("--force-cache is about --moe-cache")
-    found = [c for s in _schedules(file, graph, anew) for c in _cached(file, s, cache, force_cache)]
-    planned = [p for s in found for p in _plan(file, s, choices)]
+    if cache is None and (force_cache or slot_ids):
+        raise click.UsageError("--force-cache and --slot-ids are about --moe-cache")
+    found = _schedules(file, graph, anew)
+    if cache is None:
+        planned = [p for s in found for p in _plan(file, s, choices)]
+    else:
+        prepare = partial(_cached, file, cache, slot_ids, force_cache, choices)
+        planned = [p for s in found for c, rest in prepare(s) for p in _plan(file, c, rest)]
     for finding in planned[0].findings:
         error_line(f"{finding.rule}: {finding.message}")
     if output is not None:
@@ -276,16 +299,24 @@ def _schedules(file: str, graph: int | None, anew: bool) -> list[Schedule]:
     return [found[graph]]
 
 
-def _cached(file: str, schedule: Schedule, cache: int | None, force: bool) -> tuple[Schedule, ...]:
-    if cache is None or schedule.splits is not None:
-        return (schedule,)
+def _cached(
+    file: str, cache: int, slot_ids: bool, force: bool, options: PlanOptions, schedule: Schedule
+) -> Iterator[tuple[Schedule, PlanOptions]]:
+    """The schedule with a cache, in parts, and what is still to be decided about them."""
+    if schedule.splits is not None:
+        yield schedule, options
+        return
+    off = frozenset({Guard.FLOODING}) if force else NONE_OFF
     try:
-        found = cache_experts(schedule, cache, force=force)
+        schedule, rest, findings = declared(schedule, options)
+        found = cache_experts(schedule, cache, off, slot_ids=slot_ids)
     except PlanError as error:
         raise CliError(f"{file}: {error}") from None
+    for finding in findings:
+        error_line(f"{finding.rule}: {finding.message}")
     if found.idle:
         error_line(f"PL006: moe-cache caches nothing: {found.idle}")
-    return found.schedules
+    yield from ((part, rest) for part in found.schedules)
 
 
 def _plan(file: str, schedule: Schedule, options: PlanOptions) -> tuple[Planned, ...]:
