@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from ..fault import meant, quote
 from ..graph import Graph
@@ -213,10 +214,9 @@ def _schedule(schedule: Schedule, decision: Decision) -> Schedule:
     """The IR's form of what the arrays say."""
     graph = decision.graph
     names = [t.name for t in graph.tensors]
-    devices = [d.name for d in graph.devices]
-    assignment = tuple(
-        (names[t], devices[d]) for t, d in enumerate(decision.assignment.device) if d != NONE
-    )
+    devices = [*(d.name for d in graph.devices), ""]  # the last is what has NONE
+    found = zip(names, map(devices.__getitem__, decision.assignment.device), strict=True)
+    assignment = tuple(compress(found, map(NONE.__ne__, decision.assignment.device)))
     return replace(
         schedule, graph=graph, assignment=assignment, splits=tuple(_splits(decision, names))
     )
