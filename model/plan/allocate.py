@@ -57,7 +57,7 @@ def allocate(
 
 
 def result_bytes(schedule: Schedule) -> int:
-    """What the results of one pass take if each has bytes of its own, at the symbols' upper ends."""
+    """What the results of one pass take, at the symbols' upper ends, if each has its own bytes."""
     graph = schedule.graph
     results = (graph.tensor(node.dst) for node in graph.nodes if not OPS[node.op].view)
     return sum(

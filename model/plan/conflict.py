@@ -73,8 +73,9 @@ class Conflicts:
         if self.forever[life]:
             return others
         first, last = np.minimum(others, life), np.maximum(others, life)
-        near = others[(last < self.until[first]) | self.forever[others]]
-        return near[~self.apart(life, near)]
+        near: Array = others[(last < self.until[first]) | self.forever[others]]
+        meeting: Array = near[~self.apart(life, near)]
+        return meeting
 
     def apart(self, life: int, others: Array) -> Array:
         """Of each, whether it or the life is done with before the other begins, in each pass,
