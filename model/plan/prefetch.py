@@ -77,7 +77,7 @@ def _one_ahead(schedule: Schedule, slots: int, guards: Guards) -> Ahead:
             base = schedule.base(name).name if guards.through_views else name
             if guards.compute_source and not _in_compute(schedule, name):
                 continue
-            if guards.not_written and base in written:
+            if guards.not_written and (base in written or _called(schedule, following, name)):
                 continue
             moves.append((index, index + 1, name))
     idle = "" if moves else "no input of a split is computed before the split that precedes it"
@@ -91,6 +91,19 @@ def _written(schedule: Schedule, split: Split, guards: Guards) -> set[str]:
             for name in node.writes if node.writes is not None else (node.dst,):
                 names.add(schedule.base(name).name if guards.through_views else name)
     return names
+
+
+def _called(schedule: Schedule, split: Split, name: str) -> bool:
+    """Whether a callback of a split may write a tensor: by name, usage, or as it says nothing."""
+    base = schedule.base(name).name
+    usage = schedule.location(base).usage or Usage.COMPUTE
+    for callback in split.callbacks:
+        for written in (f"usage:{usage}",) if callback.writes is None else callback.writes:
+            if written == f"usage:{usage}":
+                return True
+            if not written.startswith("usage:") and schedule.base(written).name == base:
+                return True
+    return False
 
 
 def _in_compute(schedule: Schedule, name: str) -> bool:
@@ -128,8 +141,10 @@ def _staging(schedule: Schedule, slots: int, guards: Guards) -> Ahead:
 
 
 def _staged(schedule: Schedule, device: Device) -> Iterator[tuple[int, str]]:
-    """The host weights that a device is brought and that one split alone reads."""
+    """The host weights that a device is brought, that one split alone reads and nothing writes."""
     operands = Operands(schedule)
+    splits = schedule.splits or ()
+    written = {name for split in splits for name in _written(schedule, split, ALL_GUARDS)}
     readers: dict[str, set[int]] = {}
     for index, split in enumerate(schedule.splits or ()):
         if split.device == device.name:
@@ -140,7 +155,12 @@ def _staged(schedule: Schedule, device: Device) -> Iterator[tuple[int, str]]:
         if split.device == device.name:
             for name in operands.inputs(split):
                 placed = schedule.location(schedule.copy_name(device.name, name)).usage
-                if operands.host_weight(name) and len(readers[name]) == 1 and placed is None:
+                alone = len(readers[name]) == 1 and placed is None
+                if not operands.host_weight(name) or not alone:
+                    continue
+                if schedule.base(name).name in written:
+                    continue
+                if not any(_called(schedule, other, name) for other in splits):
                     yield index, name
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -18,6 +18,8 @@ Document = dict[str, Any]
 CONTRACTS = "stream", "sync", "staged", "unordered"
 MEMORIES = "host", "v0", "v1"
 EXPERTS = 4
+#: What a callback reads and writes.
+CALLS = (("w",), ()), ((), ("w",)), ((), ("usage:weights",)), (None, ())
 IN_PLACE = [{"op": "custom", "src": 0}]
 
 
@@ -116,7 +118,7 @@ class _Maker:
             "devices": devices, "tensors": self.tensors, "nodes": self.nodes,
             "n_copies": self.pick((1, 1, 2, 3)), "repeat": self.rng.randint(1, 3),
         })  # fmt: skip
-        return self.called(self.listed_again(plan(graph)))
+        return fresh(self.called(self.listed_again(plan(graph))))
 
     def value(self, name: str, **more: Any) -> None:
         self.tensors[name] = {"dtype": "f32", "shape": [4, "n"], **more}
@@ -216,21 +218,46 @@ class _Maker:
         return replace(schedule, splits=tuple(splits))
 
     def called(self, schedule: Schedule) -> Schedule:
-        """A callback before some split: it reads or writes the host's weight, or nothing.
-
-        Who reads the weight after it was written lists it, whoever had it copied before.
-        """
+        """A callback before some split: it reads or writes the host's weight, or nothing."""
         splits = list(schedule.splits or ())
         if not splits or not self.chance(3):
             return schedule
         at = self.rng.randrange(len(splits))
-        reads, writes = self.pick(((("w",), ()), ((), ("w",)), ((), ())))
+        reads, writes = self.pick(
+            ((("w",), ()), ((), ("w",)), ((), ("usage:weights",)), (None, ()))
+        )
         call = Callback(name="user", reads=reads, writes=writes, split=at)
         splits[at] = replace(splits[at], callbacks=(call,))
-        for k in range(at, len(splits)) if writes else ():
-            split = splits[k]
-            read = any("w" in n.src for n in schedule.graph.nodes[split.start : split.end])
-            reader = schedule.graph.device(split.device)
-            if read and "w" not in split.inputs and "host" not in reader.reads:
-                splits[k] = replace(split, inputs=(*split.inputs, "w"))
         return replace(schedule, splits=tuple(splits))
+
+
+def fresh(schedule: Schedule) -> Schedule:
+    """What was written after a device had it copied is listed, and so copied, again.
+
+    ggml's scheduler copies once per tensor and device, so a split that reads it later would see
+    the old bytes: a fault of the splits, whatever the lowering.
+    """
+    graph = schedule.graph
+    splits: list[Split] = []
+    copied: set[tuple[str, str]] = set()
+
+    def forget(names: Iterable[str]) -> None:
+        bases = {graph.base(name).name for name in names}
+        copied.difference_update({pair for pair in copied if graph.base(pair[1]).name in bases})
+
+    for split in schedule.splits or ():
+        if any(call.writes for call in split.callbacks):
+            forget(name for _, name in tuple(copied))
+        nodes = [n for n in graph.nodes[split.start : split.end] if not OPS[n.op].view]
+        reads = graph.device(split.device).reads
+        missing = tuple(
+            name
+            for name in dict.fromkeys(s for node in nodes for s in node.src)
+            if schedule.location(name).memory not in reads
+            and name not in split.inputs
+            and (split.device, name) not in copied
+        )
+        splits.append(replace(split, inputs=split.inputs + missing))
+        copied |= {(split.device, name) for name in splits[-1].inputs}
+        forget(node.dst for node in nodes)
+    return replace(schedule, splits=tuple(splits))
