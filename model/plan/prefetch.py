@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from ..command import Callback
 from ..device import Buffer, Device, Usage
 from ..ops import OPS
 from ..schedule import Schedule, Split
@@ -98,11 +99,12 @@ def _called(schedule: Schedule, split: Split, name: str) -> bool:
     base = schedule.base(name).name
     usage = schedule.location(base).usage or Usage.COMPUTE
     for callback in split.callbacks:
-        for written in (f"usage:{usage}",) if callback.writes is None else callback.writes:
-            if written == f"usage:{usage}":
-                return True
-            if not written.startswith("usage:") and schedule.base(written).name == base:
-                return True
+        assert isinstance(callback, Callback)
+        if callback.writes is None or f"usage:{usage}" in callback.writes:
+            return True
+        named = (n for n in callback.writes if not n.startswith("usage:"))
+        if any(schedule.base(n).name == base for n in named):
+            return True
     return False
 
 

@@ -19,7 +19,7 @@ CONTRACTS = "stream", "sync", "staged", "unordered"
 MEMORIES = "host", "v0", "v1"
 EXPERTS = 4
 #: What a callback reads and writes.
-CALLS = (("w",), ()), ((), ("w",)), ((), ("usage:weights",)), (None, ())
+CALLS = (("w",), ()), ((), ("w",)), ((), ("usage:weights",)), (("usage:any",), ())
 IN_PLACE = [{"op": "custom", "src": 0}]
 
 
@@ -224,7 +224,7 @@ class _Maker:
             return schedule
         at = self.rng.randrange(len(splits))
         reads, writes = self.pick(
-            ((("w",), ()), ((), ("w",)), ((), ("usage:weights",)), (None, ()))
+            ((("w",), ()), ((), ("w",)), ((), ("usage:weights",)), (("usage:any",), ()))
         )
         call = Callback(name="user", reads=reads, writes=writes, split=at)
         splits[at] = replace(splits[at], callbacks=(call,))
