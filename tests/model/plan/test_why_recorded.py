@@ -18,7 +18,7 @@ GRAPHS = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "ggml-
 SAMPLE = {
     "gpt-oss-q4_0.28-fake1-no-MUL_MAT_ID": {"pin", "placement"},
     "qwen3moe-q4_0.09-rpc1-nkvo": {"pin", "placement"},
-    "olmoe-q4_K.29-fake1-no-ROPE-ARGSORT-GLU": {"capability", "placement"},
+    "olmoe-q4_K.29-fake1-no-ROPE-ARGSORT-GLU": {"capability", "pin", "placement"},
     "deepseek2-q4_0.21-fake1-ot-exps-cpu-offload": {"pin", "placement"},
     "qwen3moe-q4_0.27-fake2-pipeline": {"pin", "placement"},
 }
