@@ -10,6 +10,7 @@ from ..fault import meant, quote
 from ..graph import Graph
 from ..report import Finding, Kind
 from ..schedule import Schedule, Split
+from ..symbol import Ranges
 from .arrays import NONE, graph_arrays, host_weight_nodes
 from .capability import Capabilities
 from .decide import Decision, decide
@@ -199,15 +200,19 @@ class _Planner:
         schedule = planned.schedule
         name = schedule.name
         if number > 1:
-            ranges = self.schedule.graph.ranges
-            told = [f"{n} = {lo}..{hi}" for n, (lo, hi) in box.items() if ranges[n] != (lo, hi)]
-            name = f"{name} [{', '.join(told)}]".strip()
+            name = f"{name} [{part_text(box, self.schedule.graph.ranges)}]".strip()
         graph = replace(schedule.graph, symbols=symbols)
         return replace(
             planned,
             schedule=replace(schedule, graph=graph, name=name),
             cuts=edges(box, self.schedule.graph.ranges, where),
         )
+
+
+def part_text(box: Box, ranges: Ranges) -> str:
+    """A part of the symbols' ranges in words: ``n_tokens = 1..31``."""
+    cut = ((n, span) for n, span in box.items() if ranges[n] != span)
+    return ", ".join(f"{n} = {low}" + (f"..{high}" if low < high else "") for n, (low, high) in cut)
 
 
 def _schedule(schedule: Schedule, decision: Decision) -> Schedule:
