@@ -39,6 +39,7 @@ _HOME = {
     "PlanOptions": "splitproof.model.plan.options",
     "import_dump": "splitproof.api",
     "import_log": "splitproof.api",
+    "programs": "splitproof.api",
     "check": "splitproof.api",
     "minimize": "splitproof.api",
     "contracts": "splitproof.api",
@@ -56,6 +57,7 @@ if TYPE_CHECKING:  # what a type checker sees in the place of __getattr__
     from .api import import_dump as import_dump
     from .api import import_log as import_log
     from .api import minimize as minimize
+    from .api import programs as programs
     from .api import replay as replay
     from .api import run as run
     from .model.certificate import Certificate as Certificate

@@ -12,7 +12,7 @@ from .model.certificate import Certificate, certify
 from .model.document import from_dict, load
 from .model.minimal import Contracts, Minimal
 from .model.plan.lower import lower
-from .model.plan.planner import plan
+from .model.plan.planner import part_text, plan, plan_regimes
 from .model.report import Finding, Kind, Report, Rule
 from .model.schedule import Schedule
 from .suppress import suppress
@@ -47,6 +47,22 @@ def as_program(source: Source) -> Schedule:
     ranges, and ``LowerError`` for splits that cannot be lowered.
     """
     return lower(plan(as_schedule(source)))
+
+
+def programs(source: Source) -> tuple[tuple[str, Schedule], ...]:
+    """All programs that ``source`` means: one for each part of the symbols' ranges in which the
+    planner's decisions are the same, with that part in words (``""``: there is one program).
+
+    Raises as :func:`as_program`, but for a graph that needs several plans.
+    """
+    schedule = as_schedule(source)
+    if schedule.splits is not None:
+        return (("", lower(schedule)),)
+    found = [planned.schedule for planned in plan_regimes(schedule)]
+    if len(found) == 1:
+        return (("", lower(found[0])),)
+    ranges = schedule.graph.ranges
+    return tuple((part_text(one.graph.ranges, ranges), lower(one)) for one in found)
 
 
 def check(

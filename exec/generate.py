@@ -13,9 +13,9 @@ from ..model.certificate import Certificate
 from ..model.decoder.architectures import Built, build
 from ..model.decoder.net import Batch
 from ..model.decoder.site import Setting
+from ..model.plan.allocate import allocate, result_bytes
 from ..model.plan.lower import lower
 from ..model.plan.planner import plan
-from ..model.plan.reuse import allocate, result_bytes
 from ..model.read.gguf import ModelFile
 from ..model.schedule import Schedule
 from .parallel import Team
@@ -96,7 +96,7 @@ class Generator:
         if batch not in self._programs:
             with self.timing.phase("build"):
                 built = build(self.model, batch, self.setting, self.watch)
-                schedule = lower(self._placed(self.plan(built.schedule)))
+                schedule = self._placed(lower(self.plan(built.schedule)))
             with self.timing.phase("prove"):
                 certificate = self.prove(schedule)
             with self.timing.phase("load"):

@@ -26,8 +26,9 @@ from ..model.plan.why import Why, why
 from ..model.read.ggml_dump import read_dump
 from ..model.schedule import Schedule
 from ..options import format_option
-from ..output import CliError, emit, emit_json, error_line, read_input, write_file
+from ..output import CliError, emit, emit_json, error_line, progress, read_input, write_file
 from ..planned import comparison_data, comparison_items, plan_data, plan_items
+from ..suppress import worst
 from ..text import render
 
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -153,6 +154,12 @@ class Prefetching(click.ParamType[tuple[str, int]]):
     help="Compute memory: bytes of its own for each tensor, used again where the program's order "
     "allows it, or, as ggml does, in list order.",
 )
+@click.option(
+    "--fewest-waits",
+    "fewest",
+    is_flag=True,
+    help="Leave out the waits that the program does not need, and prove what is left.",
+)
 @click.option("--why", "explain", is_flag=True, help="Say why, for each node and each split.")
 @click.option(
     "--compare", is_flag=True, help="Hold the plan of each graph of a dump against the recorded."
@@ -223,22 +230,24 @@ def command(
     prefetch: tuple[str, int],
     copy_experts: bool,
     place: str,
+    fewest: bool,
     **options: Any,
 ) -> None:
     """Decide devices and splits as ggml's scheduler does.
 
     FILE is a document, or a recorded dump (.jsonl, .jsonl.gz), whose recorded splits are
     forgotten.  Where a decision hangs on a symbol there is one plan for each part of its range.
-    Exit code 1: with --compare, a plan differs from the recorded one.
+    Exit code 1: with --compare, a plan differs from the recorded one; with --fewest-waits, a plan
+    is not right as it is, and nothing is written (3: undecided).
     """
     choices = PlanOptions(**options)
     if all_cpu_moe:
         choices = replace(choices, cpu_moe=None)
     lowering = Lowering(protocol, *prefetch, copy_experts, place)
-    if lowering != Lowering() and (stop == "splits" or output is None):
+    if (lowering != Lowering() or fewest) and (stop == "splits" or output is None):
         raise click.UsageError(
-            "--protocol, --prefetch, --copy-experts and --place are about the program: "
-            "they need -o OUT without --stop splits"
+            "--protocol, --prefetch, --copy-experts, --place and --fewest-waits are about the "
+            "program: they need -o OUT without --stop splits"
         )
     if compare:
         if output is not None or explain or choices != PlanOptions() or cache is not None:
@@ -262,7 +271,10 @@ def command(
         raised = [_raised(file, p.schedule, stop, lowering) for p in planned]
         for line in dict.fromkeys(line for one in raised for line in one.idle):
             error_line(f"PL006: {line}")
-        _write(output, [one.schedule for one in raised])
+        programs = [one.schedule for one in raised]
+        if fewest:
+            programs = _with_fewest_waits(ctx, file, programs)
+        _write(output, programs)
     if explain:
         _explain([(p, why(p, choices)) for p in planned], form)
     elif output != "-":
@@ -337,6 +349,21 @@ def _raised(file: str, schedule: Schedule, stop: str, lowering: Lowering) -> Low
         return lower_as(schedule, lowering)
     except ValueError as error:
         raise CliError(f"{file}: {error}") from None
+
+
+def _with_fewest_waits(ctx: click.Context, file: str, programs: list[Schedule]) -> list[Schedule]:
+    """The programs reduced; what went is told, and if one is not proved the command ends."""
+    from ..fewest import fewest_waits  # the verifier, for this alone
+
+    with progress(f"leaving waits out of the plan of {file}"):
+        found = [fewest_waits(program) for program in programs]
+    for program, one in zip(programs, found, strict=True):
+        for line in one.lines:
+            error_line(f"{program.name or file}: {line}")
+    reduced = [one.schedule for one in found if one.schedule is not None]
+    if len(reduced) < len(found):
+        ctx.exit(worst(one.code for one in found))
+    return reduced
 
 
 def _write(output: str, schedules: list[Schedule]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from ..fault import meant, quote
 from ..graph import Graph
 from ..report import Finding, Kind
 from ..schedule import Schedule, Split
+from ..symbol import Ranges
 from .arrays import NONE, graph_arrays, host_weight_nodes
 from .capability import Capabilities
 from .decide import Decision, decide
@@ -211,9 +213,7 @@ class _Planner:
         schedule = planned.schedule
         name = schedule.name
         if number > 1:
-            ranges = self.schedule.graph.ranges
-            told = [f"{n} = {lo}..{hi}" for n, (lo, hi) in box.items() if ranges[n] != (lo, hi)]
-            name = f"{name} [{', '.join(told)}]".strip()
+            name = f"{name} [{part_text(box, self.schedule.graph.ranges)}]".strip()
         graph = replace(schedule.graph, symbols=symbols)
         return replace(
             planned,
@@ -222,14 +222,19 @@ class _Planner:
         )
 
 
+def part_text(box: Box, ranges: Ranges) -> str:
+    """A part of the symbols' ranges in words: ``n_tokens = 1..31``."""
+    cut = ((n, span) for n, span in box.items() if ranges[n] != span)
+    return ", ".join(f"{n} = {low}" + (f"..{high}" if low < high else "") for n, (low, high) in cut)
+
+
 def _schedule(schedule: Schedule, decision: Decision, off: Off) -> Schedule:
     """The IR's form of what the arrays say."""
     graph = decision.graph
     names = [t.name for t in graph.tensors]
-    devices = [d.name for d in graph.devices]
-    assignment = tuple(
-        (names[t], devices[d]) for t, d in enumerate(decision.assignment.device) if d != NONE
-    )
+    devices = [*(d.name for d in graph.devices), ""]  # the last is what has NONE
+    found = zip(names, map(devices.__getitem__, decision.assignment.device), strict=True)
+    assignment = tuple(compress(found, map(NONE.__ne__, decision.assignment.device)))
     splits = tuple(_splits(decision, names))
     if Guard.IDS_BEFORE_FILL not in off:
         splits = begin_at_fills(graph, splits)

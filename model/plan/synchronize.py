@@ -144,7 +144,8 @@ class _Synchronizer:
         device = self.graph.device(self.schedule.queue_device(due.queue))
         guard = command.when
         if not device.events:
-            self.known.reach(HOST, due.queue, guard, number)
+            # All that was issued before this command, which may itself run on that queue.
+            self.known.reach(HOST, due.queue, guard, number - 1)
             yield SyncQueue(queue=due.queue, when=guard, split=command.split)
             return
         self.recorded.add(due.number)

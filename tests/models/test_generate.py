@@ -15,9 +15,9 @@ from splitproof.model.decoder.architectures import build
 from splitproof.model.decoder.net import Batch
 from splitproof.model.decoder.site import Setting
 from splitproof.model.device import Contract, CopyRule, Device, Memory
+from splitproof.model.plan.allocate import result_bytes
 from splitproof.model.plan.lower import lower
 from splitproof.model.plan.planner import plan
-from splitproof.model.plan.reuse import result_bytes
 from splitproof.model.read.gguf import read_gguf
 from splitproof.model.report import Report, Verdict
 from splitproof.model.schedule import Schedule
