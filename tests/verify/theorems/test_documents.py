@@ -29,6 +29,8 @@ RULE = {
     "t1-without-waits-moved": "PF003",
     "t1-without-written-guard": "PF002",
     "t3-other-queue": "BK003",
+    "t4-device-to-device": "PP001",
+    "t4-event-not-after-every-split": "PP001",
     "t5-other-ids": "CE002",
     "t6-peer-on-target-queue": "AL001",
     "t6-three-devices": "AL001",
