@@ -124,7 +124,8 @@ def _has_a_place(s: Statics, command: Copy | CopyExperts, computes: list[int], s
         return len(device.queues) > 1 and not by_host
     if not by_host:
         return False
-    waited = next((p.index for p in reversed(s.order.parts[:start]) if p.queue == HOST), None)
+    host = (i for i in range(start - 1, -1, -1) if s.order.parts[i].queue == HOST)
+    waited = next(host, None)
     return waited is None or not all(s.order.before(part, waited) for part in computes)
 
 

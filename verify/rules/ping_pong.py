@@ -9,7 +9,10 @@ from ...model.device import Device, Usage
 from ...model.graph import Node
 from ...model.schedule import Schedule
 from .placement import operands_of, reads_bank, unsupported
-from .static import Broken, Statics, readable
+from .static import Broken, Site, Statics, readable
+
+#: an op, and what an imported log calls one that has no name here
+Kind = tuple[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,24 @@ class Stretch:
     device: Device
     splits: tuple[int, ...]
     nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Who computes what: ``of`` a base, the sites that touch it; ``kinds``: ``(device, kind)`` of
+    ops that run."""
+
+    of: dict[str, list[Site]]
+    kinds: set[tuple[str, Kind]]
+
+    @staticmethod
+    def found(s: Statics) -> Uses:
+        uses = Uses({}, set())
+        for site in s.sites():
+            uses.kinds.add((site.device.name, kind(site.node)))
+            for name in touched(s.schedule, site.node):
+                uses.of.setdefault(name, []).append(site)
+        return uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +56,12 @@ class Saving:
 # ∀ first stretch B of the host, then stretches on asynchronous devices d, d′:  d cannot run B, or
 #   no fewer bytes would cross
 def co003(s: Statics) -> Iterator[Broken]:
-    row = stretches(s)
+    row, uses = stretches(s), Uses.found(s)
     for number, between in enumerate(row):
         device = _around(row, number)
         if device is None or device == s.schedule.graph.devices[-1]:
             continue  # what an accelerator does is not sent back to the CPU
-        saving = saved(s, between, device, first=number == 0)
+        saving = saved(s, uses, between, device, first=number == 0)
         if saving is None or (number == 0 and saving.after == saving.before):
             continue
         names = ", ".join(str(split) for split in between.splits)
@@ -87,7 +108,9 @@ def _around(row: list[Stretch], number: int) -> Device | None:
     return ahead[0] if chain and ahead[0].asynchronous and ahead[1].asynchronous else None
 
 
-def saved(s: Statics, between: Stretch, device: Device, *, first: bool) -> Saving | None:
+def saved(
+    s: Statics, uses: Uses, between: Stretch, device: Device, *, first: bool
+) -> Saving | None:
     """What is gained if the device runs the stretch; ``None`` if it cannot, or loses by it.
 
     Weights and state go along from one asynchronous device to another, and with the ``first``
@@ -100,51 +123,49 @@ def saved(s: Statics, between: Stretch, device: Device, *, first: bool) -> Savin
     for node in between.nodes:
         if schedule.tensor(node.dst).pin is not None or reads_bank(schedule, node):
             return None
-        if not _runs(s, node, device):
+        if not _runs(s, uses, node, device):
             return None
-    moved = _moved(s, between, device)
+    moved = _moved(s, uses, between, device)
     if moved is None or (moved and not first and not between.device.asynchronous):
         return None
-    before = _crossing(s, between, between.device, set())
-    after = _crossing(s, between, device, moved)
+    before = _crossing(s, uses, between, between.device, set())
+    after = _crossing(s, uses, between, device, moved)
     if after is None or before is None or after > before:
         return None
     return Saving(sum(_bytes(s, name) for name in moved), before, after)
 
 
-def _runs(s: Statics, node: Node, device: Device) -> bool:
+def _runs(s: Statics, uses: Uses, node: Node, device: Device) -> bool:
     """Whether the device is known to run the node at all sizes.  Where types and shapes are not
     known, a node of the same op that it does run has to vouch for it."""
     if any(not tensor.shape for tensor in operands_of(s.schedule, node).values()):
-        return any(site.device == device and _kind(site.node) == _kind(node) for site in s.sites())
+        return (device.name, kind(node)) in uses.kinds
     given_up = len(s.undecided)
     return s.possible(unsupported(s, node, device)) is None and len(s.undecided) == given_up
 
 
-def _kind(node: Node) -> tuple[str, str | None]:
-    """The op; of one that has no name here, also what an imported log calls it."""
+def kind(node: Node) -> Kind:
     return node.op, node.param("ggml_op")
 
 
-def _touched(schedule: Schedule, node: Node) -> tuple[str, ...]:
+def touched(schedule: Schedule, node: Node) -> tuple[str, ...]:
     """Bases of what a node reads and writes."""
     names = (*(node.reads or node.src), *(node.writes or (node.dst,)))
     return tuple(dict.fromkeys(schedule.base(name).name for name in names))
 
 
-def _moved(s: Statics, between: Stretch, device: Device) -> set[str] | None:
+def _moved(s: Statics, uses: Uses, between: Stretch, device: Device) -> set[str] | None:
     """The weights and state that would have to lie in the device's memory.  ``None`` where
     other devices use them too, or the memory is not known to have room."""
     schedule, found = s.schedule, set[str]()
     for node in between.nodes:
-        for name in _touched(schedule, node):
+        for name in touched(schedule, node):
             place = schedule.location(name)
             placed = place.usage in (Usage.WEIGHTS, Usage.ANY)
             if placed and not (place.memory and readable(device, place.memory)):
                 found.add(name)
-    for site in s.sites():
-        near = site.node in between.nodes or site.device == device
-        if not near and found.intersection(_touched(schedule, site.node)):
+    for site in (site for name in found for site in uses.of.get(name, ())):
+        if site.node not in between.nodes and site.device != device:
             return None
     memory = schedule.graph.memory(device.memory)
     taken = sum(b.bytes for b in schedule.graph.buffers if b.memory == memory.name)
@@ -154,7 +175,9 @@ def _moved(s: Statics, between: Stretch, device: Device) -> set[str] | None:
     return found
 
 
-def _crossing(s: Statics, between: Stretch, device: Device, moved: set[str]) -> int | None:
+def _crossing(
+    s: Statics, uses: Uses, between: Stretch, device: Device, moved: set[str]
+) -> int | None:
     """Bytes that cross for the stretch in a pass if the device runs it; ``None`` if there is no
     way for them."""
     schedule = s.schedule
@@ -173,10 +196,11 @@ def _crossing(s: Statics, between: Stretch, device: Device, moved: set[str]) -> 
                 total += _bytes(s, source)
     sent = {
         (site.device.memory, source)
-        for site in s.sites()
+        for base in made
+        for site in uses.of.get(base, ())
         if site.node not in between.nodes and not readable(site.device, device.memory)
         for source in site.node.src
-        if schedule.base(source).name in made
+        if schedule.base(source).name == base
     }
     return total + sum(_bytes(s, source) for _, source in sent)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ...model.command import CopyExperts, Prefetch
 from ...model.graph import Node
 from ...model.symbol import Expr
+from ..regime import Regime
 from .static import Broken, Statics
 
 #: CO005: a whole weight is too much where at most this share of its experts can be used
@@ -52,24 +55,39 @@ def _reader(s: Statics, weight: str) -> Node | None:
 
 def sizes(s: Statics, count: Expr, fits: Callable[[int], bool]) -> tuple[str, int] | None:
     """Where in the regime a question about a count has the answer yes, in words, and the greatest
-    count there.  A count of several symbols is asked at one value of them."""
+    count there.  The question is one of more or less: the answer changes once at most.  A count
+    that is not linear in one symbol is asked at one value of the symbols."""
     sample = dict(s.regime.sample)
     names = sorted(count.symbols)
-    if len(names) != 1:
+    if len(names) != 1 or not count.linear:
         found = count.value(sample)
         words = ", ".join(f"{name} = {sample[name]}" for name in names) or "all sizes"
         return (words, found) if fits(found) else None
     name = names[0]
-    low, high = s.regime.ranges[name]
-    inside = [
-        value
-        for value in range(low, high + 1)
-        if s.regime.condition.holds(sample | {name: value}) and fits(count.value({name: value}))
-    ]
+    inside = _values(s.regime, name)
+
+    def answer(value: int) -> bool:
+        return fits(count.value({name: value}))
+
+    if answer(inside[0]):
+        inside = inside[: bisect_left(inside, True, key=lambda value: not answer(value))]
+    else:
+        inside = inside[bisect_left(inside, True, key=answer) :]
     if not inside:
         return None
     words = f"{name} {inside[0]}..{inside[-1]}" if len(inside) > 1 else f"{name} = {inside[0]}"
-    return words, count.value({name: inside[-1]})
+    return words, max(count.value({name: value}) for value in (inside[0], inside[-1]))
+
+
+@lru_cache(maxsize=64)
+def _values(regime: Regime, name: str) -> tuple[int, ...]:
+    """The values of a symbol in a regime, the others as in its sample (which is among them)."""
+    sample = dict(regime.sample)
+    low, high = regime.ranges[name]
+    whole = range(low, high + 1)
+    if not regime.condition.parts:
+        return tuple(whole)
+    return tuple(v for v in whole if regime.condition.holds(sample | {name: v}))
 
 
 # ∀ prefetch of a whole expert weight with E experts, ids of its reader:  |ids| > E/2
