@@ -105,6 +105,13 @@ class Schedule:
                 return device.name, original
         return None
 
+    def copy_index(self, name: str) -> int | None:
+        """The c of ``DEVICE#TENSOR#c``; ``None`` for any other name."""
+        copy = self.copy_of(name)
+        if copy is None or name == self.copy_name(*copy):
+            return None
+        return int(name.rpartition("#")[2])
+
     def find_tensor(self, name: str) -> Tensor | None:
         """The tensor of that name: declared, or the copy of a declared one (then packed)."""
         tensor = self.graph.find_tensor(name)

@@ -26,9 +26,19 @@ from .obligation import Fault, Judge, Undecided
 from .order import Order, build_order
 from .regime import Regime, TooManyRegimes, at_values, regimes
 from .region import NeedsNumbers, Unsupported
-from .rules import RULES, Broken, Statics, broken_statics, classify
+from .rules import (
+    RULES,
+    Broken,
+    Declared,
+    Statics,
+    broken_statics,
+    classify,
+    effects,
+    pl006,
+    wasteful,
+)
 from .rules.case import Case
-from .rules.cost import co001, crossing
+from .rules.cost import crossing
 from .sequential import Sequential
 from .term import PlainScope, Scope
 from .witness import counterexample
@@ -123,6 +133,9 @@ class _Check:
             options.effort, scope=scope, observer=options.observer
         )
         self.asked_before = self.solver.questions
+        #: for costs: what they ask is no obligation
+        self.appraiser = Solver(options.effort, scope=scope)
+        self.effective: set[Declared] = set()
         self.findings: dict[tuple[object, ...], Finding] = {}
         self.gaps: dict[tuple[str, str], Gap] = {}
         self.obligations = 0
@@ -139,22 +152,26 @@ class _Check:
                 # A stride hangs on a symbol: decide at each value of the symbols.
                 for fixed in at_values(regime):
                     self._regime(at(self.schedule, fixed), fixed)
+        for broken in pl006(self.schedule, self.effective):
+            self._static(broken)
 
     def _regime(self, schedule: Schedule, regime: Regime) -> None:
         self.regimes += 1
         order = build_order(schedule, lambda c, i: self._exists(schedule, regime, c, i))
         self.commands = max(self.commands, len(order.by_command))
         findings, gaps, told = dict(self.findings), dict(self.gaps), self.by_theorem.copy()
+        footprints = None
         try:
             self._statics(schedule, regime, order)
-            self._values(schedule, regime, order)
+            footprints = self._values(schedule, regime, order)
         except NeedsNumbers:
             self.findings, self.gaps, self.by_theorem = findings, gaps, told
             raise
         except Unsupported as error:
             self.gap(Verdict.UNSUPPORTED, str(error), "$")
-        for broken in co001(schedule, regime, order):
+        for broken in wasteful(Statics(schedule, regime, order, self.appraiser), footprints):
             self._static(broken)
+        self.effective |= effects(schedule, order)
         if not self.crossing:
             self.crossing = crossing(schedule, regime)
 
@@ -174,7 +191,7 @@ class _Check:
         for reason in statics.undecided:
             self.gap(Verdict.UNKNOWN, f"the solver gave up: {reason}", "$")
 
-    def _values(self, schedule: Schedule, regime: Regime, order: Order) -> None:
+    def _values(self, schedule: Schedule, regime: Regime, order: Order) -> Footprints:
         def node_exists(node: Node, iteration: int) -> bool:
             return regime.holds(node.when, iteration)
 
@@ -202,6 +219,7 @@ class _Check:
         self.obligations += judge.obligations
         self.gaps.update(self._over_reads(schedule))
         self._sizes_only(schedule)
+        return footprints
 
     def _sizes_only(self, schedule: Schedule) -> None:
         """Order is decided for tensors of any shape; what lies in their bytes is not."""

@@ -33,6 +33,9 @@ class Case:
         assert self.schedule.program is not None
         return self.schedule.program[self.footprints.order.parts[part].command]
 
+    def iteration(self, part: int) -> int:
+        return self.footprints.order.parts[part].iteration
+
     @property
     def root_read(self) -> Read:
         return self.fault.root.read

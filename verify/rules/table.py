@@ -140,6 +140,27 @@ _ROWS: tuple[Rule, ...] = (
         "An id may be negative, or not less than the number of experts",
         "Narrow the range of the ids' `values`, or use the tensor that has that many experts",
     ),
+    # several passes
+    Rule(
+        "PP001", "copy-slot-unprotected", _VALUE,
+        "A rotating copy of an input is filled again while a reader of an earlier pass may run",
+        "Let the copy wait for the event that its last reader's queue recorded, or copy there",
+    ),
+    Rule(
+        "PP002", "user-input-overwritten", _VALUE,
+        "The user may set an input again before its last reader of the pass has ended",
+        "Copy the input before the call returns, or let the host wait for its readers first",
+    ),
+    Rule(
+        "PP003", "copy-index-mixed", _VALUE,
+        "A node reads another copy of an input than the one that its pass uploads",
+        "Let operands, uploads and events of a pass name one copy index",
+    ),
+    Rule(
+        "PP004", "replay-stale", _VALUE,
+        "A pass relies on an action or an address that was only good for an earlier pass",
+        "Do the action in each pass, and bind each pass to the addresses that it writes",
+    ),
     # order
     Rule(
         "OR001", "data-race", _VALUE,
@@ -171,6 +192,11 @@ _ROWS: tuple[Rule, ...] = (
         "A queue waits for an event of a device whose events it cannot wait for",
         "Let the host wait with sync_event, or add the device to `waits_for` if it is able to",
     ),
+    Rule(
+        "OR007", "fallback-weaker", _VALUE,
+        "A synchronous copy overtakes what was queued before it on the queue that it stands for",
+        "Let the host wait for the queue before a copy that its contract makes synchronous",
+    ),
     # placement
     Rule(
         "PL001", "op-unsupported", _STATIC,
@@ -196,6 +222,11 @@ _ROWS: tuple[Rule, ...] = (
         "PL005", "node-unassigned", _STATIC,
         "A node has no device, or lies in no split or in two",
         "Assign every node; let each split start where the one before it ends",
+    ),
+    Rule(
+        "PL006", "declared-not-realised", _COST,
+        "A buffer, bank, prefetch, pin, set of copies or transfer is declared and has no effect",
+        "Leave it out, or let the program use it",
     ),
     Rule(
         "PL007", "node-not-computed-once", _STATIC,
@@ -233,6 +264,26 @@ _ROWS: tuple[Rule, ...] = (
         "CO002", "redundant-sync", _COST,
         "A wait or host synchronisation adds no order that matters (looked for by check --syncs)",
         "Leave it out; check --syncs -o OUT writes the schedule without all that can go together",
+    ),
+    Rule(
+        "CO003", "split-ping-pong", _COST,
+        "Work leaves a device and comes back, though the device could have done what lies between",
+        "Assign the nodes between to the device around them",
+    ),
+    Rule(
+        "CO004", "serial-upload", _COST,
+        "An upload waits for the split before it, and only its place in the program makes it wait",
+        "Issue it earlier: as a prefetch on the device's second queue, or before its split's waits",
+    ),
+    Rule(
+        "CO005", "prefetch-moves-more", _COST,
+        "A prefetch brings all experts of a layer for sizes at which at most half can be used",
+        "Copy the used experts once the router has chosen, or narrow the prefetch to large batches",
+    ),
+    Rule(
+        "CO006", "selective-copy-useless", _COST,
+        "A selective copy waits for the router and still brings nearly all experts",
+        "Guard it with the sizes at which it saves; above them copy or prefetch the whole weight",
     ),
 )  # fmt: skip
 

@@ -89,7 +89,7 @@ def reproduced(schedule: Schedule, report: Report) -> bool:
 
 @pytest.mark.parametrize(
     ("schedule", "wait", "rule"),
-    [(BARE, False, "AL001"), (TWO, True, "AL001"), (PIPELINE, True, "OR001")],
+    [(BARE, False, "AL001"), (TWO, True, "AL001"), (PIPELINE, True, "PP001")],
     ids=["a split without inputs", "two asynchronous devices", "a copy on the source's queue"],
 )
 def test_the_known_faults(schedule: Schedule, wait: bool, rule: str) -> None:

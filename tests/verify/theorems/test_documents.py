@@ -34,6 +34,8 @@ RULE = {
     "t3-other-queue": "BK003",
     "t3-too-few-slots": "BK004",
     "t5-id-out-of-range": "CE006",
+    "t4-device-to-device": "PP001",
+    "t4-event-not-after-every-split": "PP001",
     "t5-other-ids": "CE002",
     "t6-peer-on-target-queue": "AL001",
     "t6-three-devices": "AL001",
