@@ -66,7 +66,7 @@ def _four(
 @cache
 def quantised(form: int, path: int) -> Any:
     """The kernel for one type (an index of ``FORMS``) and one instruction set."""
-    text = stamp("emit", "blocks", "panels", "products")
+    text = stamp("../panels", "emit", "blocks", "panels", "products")
 
     @njit(cache=True, nogil=True)
     def kernel(

@@ -394,3 +394,24 @@ def test_kernels_call_no_compiled_helper_of_another_file() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level:
                 assert node.module not in ("matmul", "rows", "pointwise", "rotate"), path.name
+
+
+def test_kernels_are_kept_by_the_text_of_what_writes_them() -> None:
+    """A module that asks for a stamp names every module beside it that it takes code from."""
+    checked = set()
+    for path in Path(cpu.__path__[0]).glob("*.py"):
+        tree = ast.parse(path.read_text())
+        stamps = [
+            {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "stamp"
+        ]
+        taken = {
+            node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.level == 1
+        }
+        for named in stamps:
+            assert taken - {"native"} <= named, path.name
+            checked.add(path.stem)
+    assert checked == {"activations", "dots", "products"}
