@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from .data import initial_bytes
 from .layout import Layouts
 from .memory import POISON_BYTE
 from .operand import Operand
+from .panels import PanelBuffer, panel_type, with_copies
 from .quant import Bytes
 
 #: Bytes; a cache line, and the widest vector.
@@ -29,7 +31,8 @@ class Arena:
 
     Weights start as made from the seed, banks as zeros (what lies past the last slot must be
     finite), slot maps as -1 (empty banks); everything else is poison: a NaN as a float.
-    ``given``: buffers that come from outside, by name; they are used as they are.
+    ``given``: buffers that come from outside, by name; they are used as they are (a
+    ``PanelBuffer`` says which weights in it, and so which copies of them, are panels).
     """
 
     def __init__(
@@ -50,13 +53,15 @@ class Arena:
                 self._spaces[buffer.name] = self._take(buffer)
             else:
                 self._spaces[buffer.name] = allocate(buffer.bytes, 0 if lasting else POISON_BYTE)
+        held = [raw.panels for raw in self._given.values() if isinstance(raw, PanelBuffer)]
+        self._panels = with_copies(schedule, frozenset().union(*held))
         self._fill(seed)
 
     def _take(self, buffer: Buffer) -> Bytes:
         raw = self._given[buffer.name]
         if len(raw) < buffer.bytes:
             raise ArenaError(f"buffer {buffer.name} has {buffer.bytes} bytes, {len(raw)} are given")
-        return raw
+        return raw.view(np.ndarray)
 
     def _fill(self, seed: int) -> None:
         graph = self.schedule.graph
@@ -83,6 +88,8 @@ class Arena:
         """The tensor's window on its memory.  ``ArenaError`` if it leaves its buffer."""
         if name not in self._operands:
             layout = self.layouts.placed(name)
+            if name in self._panels:
+                layout = replace(layout, dtype=panel_type(layout.dtype))
             if layout.space not in self._spaces:
                 base = self.layouts.placed(self.schedule.base(name).name)
                 self._spaces[layout.space] = allocate(base.end, POISON_BYTE)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from ..model.graph import Node
 from .cpu.table import Kernel
 from .operand import Operand
+from .panels import PANEL
 
 #: A product with fewer multiplications is over before another thread has begun.
 LEAST_WORK = 200_000
@@ -39,7 +40,9 @@ class Team:
         rows = target.ne[result]
         if target.empty or _work(target, sources) < LEAST_WORK or rows < self.threads:
             return whole
-        edges = [rows * index // self.threads for index in range(self.threads + 1)]
+        # Whole panels each, whatever the type: the last part takes the rest.
+        steps = [rows * index // self.threads // PANEL * PANEL for index in range(self.threads)]
+        edges = sorted({*steps, rows})
         return [
             (
                 part(target, result, first, last),

@@ -9,7 +9,9 @@ import numpy as np
 from ..model.decoder.site import FILE
 from ..model.graph import Graph
 from ..model.read.gguf import ModelFile
+from ..model.tensor import dtype
 from .arena import allocate
+from .panels import pack, panel_buffer, panel_weights
 from .quant import Bytes
 
 
@@ -20,7 +22,8 @@ def model_buffers(
 
     The file is mapped, not read: its pages come in when they are first used.  (Privately: a
     program that writes to a weight does not write to the file.)  ``loaded``: where weights
-    with a place of their own go, ``(buffer, offset)``.
+    with a place of their own go, ``(buffer, offset)``.  Quantised weights of products are
+    brought into panels where they lie.
     """
     # A plain array on the mapping: slices of a memmap carry its bookkeeping around.
     file: Bytes = np.asarray(np.memmap(model.path, np.uint8, "c")).view(np.ndarray)
@@ -28,8 +31,15 @@ def model_buffers(
     for buffer in graph.buffers:
         if buffer.name != FILE:
             buffers[buffer.name] = allocate(buffer.bytes, 0)
-    for name, (place, offset) in loaded.items():
-        entry = model.tensors[name]
+    panels: dict[str, list[str]] = {}
+    used = panel_weights(graph, [t.name for t in graph.tensors if t.name in model.tensors])
+    for name, entry in model.tensors.items():
         raw = file[entry.offset : entry.offset + entry.nbytes]
-        buffers[place][offset : offset + entry.nbytes] = raw
-    return buffers
+        place, offset = loaded.get(name, (FILE, entry.offset))
+        target = buffers[place][offset : offset + entry.nbytes]
+        if place != FILE:
+            target[...] = raw
+        if name in used:
+            pack(target, dtype(entry.dtype), entry.shape)
+            panels.setdefault(place, []).append(name)
+    return {name: panel_buffer(raw, panels.get(name, ())) for name, raw in buffers.items()}

@@ -94,7 +94,7 @@ def test_an_output_head_that_is_the_embedding(tmp_path: Path) -> None:
 
 def test_types_without_a_kernel_run_on_the_reference(tmp_path: Path) -> None:
     values = llama_tensors()
-    types = {"output.weight": "f16", "blk.0.attn_q.weight": "q5_0", "blk.1.attn_q.weight": "bf16"}
+    types = {"output.weight": "q5_1", "blk.0.attn_q.weight": "q5_0", "blk.1.attn_q.weight": "q4_1"}
     path = write_gguf(tmp_path / "m.gguf", values, types=types)
     generator = Generator(read_gguf(path), prove, context=64)
     got = generator.feed(PROMPT)
