@@ -61,19 +61,26 @@ class Arena:
     def _fill(self, seed: int) -> None:
         graph = self.schedule.graph
         maps = {bank.slot_map for bank in graph.banks}
+        banks = {bank.name for bank in graph.banks}
         for tensor in graph.tensors:
+            if tensor.name in maps | banks and self._shared(tensor.name):
+                continue
             if tensor.name in maps:
                 self.operand(tensor.name).array[...] = -1
-            elif graph.find_bank(tensor.name) is not None:
+            elif tensor.name in banks:
                 self.operand(tensor.name).assign(np.zeros(1, np.uint8))
             elif tensor.view_of is None and not tensor.input and self._lasting(tensor.name):
                 operand = self.operand(tensor.name)
                 operand.assign(initial_bytes(seed, operand.layout))
 
+    def _shared(self, name: str) -> bool:
+        """Whether a tensor lies in a buffer that was given, and so has its content."""
+        return self.schedule.location(name).space in self._given
+
     def _lasting(self, name: str) -> bool:
         """Whether a tensor has a content at the start that is to be made up."""
         place = self.schedule.location(name)
-        return place.usage in (Usage.WEIGHTS, Usage.ANY) and place.space not in self._given
+        return place.usage in (Usage.WEIGHTS, Usage.ANY) and not self._shared(name)
 
     def memory_of(self, name: str) -> str:
         """The name of the memory that a tensor lies in."""
@@ -104,7 +111,11 @@ class Arena:
 
     def copy(self, source: str, target: str) -> int:
         """The k-th byte to the k-th, in logical order.  Returns how many there are."""
-        raw = self.operand(source).packed()
+        left, right = self.operand(source), self.operand(target)
+        if left.layout.counts == right.layout.counts and left.dtype == right.dtype:
+            right.raw[...] = left.raw  # without a gathered copy in between
+            return left.layout.nbytes
+        raw = left.packed()
         self.write(target, raw)
         return len(raw)
 
