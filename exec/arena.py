@@ -29,7 +29,8 @@ class Arena:
 
     Weights start as made from the seed, banks as zeros (what lies past the last slot must be
     finite), slot maps as -1 (empty banks); everything else is poison: a NaN as a float.
-    ``given``: buffers that come from outside, by name; they are used as they are.
+    ``given``: buffers that come from outside, by name; they are used as they are.  One thread
+    alone may ask for operands: bytes are made when they are first asked for.
     """
 
     def __init__(
@@ -104,20 +105,30 @@ class Arena:
 
     def write(self, name: str, raw: Bytes) -> None:
         """Write packed bytes in logical order; as many as the tensor has."""
-        operand = self.operand(name)
-        if len(raw) != operand.layout.nbytes:
-            raise ArenaError(f"{name} has {operand.layout.nbytes} bytes, not {len(raw)}")
-        operand.assign(raw)
+        write(self.operand(name), raw)
 
     def copy(self, source: str, target: str) -> int:
         """The k-th byte to the k-th, in logical order.  Returns how many there are."""
-        left, right = self.operand(source), self.operand(target)
-        if left.layout.counts == right.layout.counts and left.dtype == right.dtype:
-            right.raw[...] = left.raw  # without a gathered copy in between
-            return left.layout.nbytes
-        raw = left.packed()
-        self.write(target, raw)
-        return len(raw)
+        return copy(self.operand(source), self.operand(target))
+
+
+def write(target: Operand, raw: Bytes) -> None:
+    """Packed bytes in logical order; as many as the tensor has."""
+    if len(raw) != target.layout.nbytes:
+        raise ArenaError(f"{target.layout.name} has {target.layout.nbytes} bytes, not {len(raw)}")
+    target.assign(raw)
+
+
+def copy(source: Operand, target: Operand) -> int:
+    """The k-th byte to the k-th, in logical order.  Returns how many there are."""
+    if source.layout.counts == target.layout.counts and source.dtype == target.dtype:
+        if source.layout.packed and target.layout.packed:  # one run of bytes moves fastest
+            target.data[...] = source.data
+        else:
+            target.raw[...] = source.raw  # without a gathered copy in between
+    else:
+        write(target, source.packed())
+    return source.layout.nbytes
 
 
 def allocate(count: int, value: int) -> Bytes:

@@ -49,12 +49,12 @@ class BankCounters:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What a fill has decided: the policy's step, what the slot table holds after it, and the
-    experts that travel."""
+    """What a fill has decided: the policy's step, the experts that travel, and what the slot ids
+    or the map are to hold."""
 
     step: SlotStep
-    table: Sequence[int]
     pieces: list[Piece]
+    table: list[Piece]
 
 
 class RunningBanks:
@@ -118,14 +118,13 @@ class RunningBanks:
         pieces = [piece for bank in banks for piece in self._pieces(bank, runs)]
         for bank in banks:
             self._count(bank, step, len(runs))
-        return Filling(step, table, pieces)
+        return Filling(step, pieces, list(self._tables(command, table)))
 
-    def publish(self, command: FillBank, filling: Filling) -> None:
-        """Write the slot ids or the map."""
+    def _tables(self, command: FillBank, values: Sequence[int]) -> Iterator[Piece]:
         for name in (command.slot_ids, command.slot_map):
             if name is not None:
                 target = self._arena.operand(name).array
-                target[...] = np.array(filling.table).reshape(target.shape)
+                yield np.array(values, target.dtype).reshape(target.shape), target
                 # What the host writes to its own memory is no transfer.
                 if not self.table_on_host(command):
                     self._traffic.add(command.ids, name, target.nbytes)

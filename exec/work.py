@@ -18,7 +18,7 @@ import numpy as np
 from ..model.cache import SlotState
 from ..model.command import Callback, Command, Compute, Copy, CopyExperts, FillBank
 from ..model.graph import Node
-from .arena import Arena, allocate
+from .arena import Arena, allocate, copy, write
 from .bank import ExpertCopyCounters, Piece, RunningBanks, move, used_experts
 from .cpu.table import Choice, choose
 from .evaluate import evaluate, read_tensors, written_tensors
@@ -151,10 +151,11 @@ class Work:
 
     def copy(self, command: Copy) -> Job:
         """All bytes at once: by a queue, or by the host."""
-        return self._timed("copy", partial(self._copy, command.src, command.dst))
+        source, target = self.arena.operand(command.src), self.arena.operand(command.dst)
+        return self._timed("copy", partial(self._copy, source, target))
 
-    def _copy(self, source: str, target: str) -> None:
-        self.traffic.add(source, target, self.arena.copy(source, target))
+    def _copy(self, source: Operand, target: Operand) -> None:
+        self.traffic.add(source.layout.name, target.layout.name, copy(source, target))
 
     def staged_copy(self, index: int, command: Copy) -> Job:
         """Take the source over now; the job writes the destination."""
@@ -163,11 +164,12 @@ class Work:
             if index not in self._staging:
                 self._staging[index] = Staging(len(raw))
             ((held, _),) = self._staging[index].hold([(raw, raw)])
-        return self._timed("copy", partial(self._write, command, held))
+            target = self.arena.operand(command.dst)
+        return self._timed("copy", partial(self._write, command.src, target, held))
 
-    def _write(self, command: Copy, held: Bytes) -> None:
-        self.arena.write(command.dst, held)
-        self.traffic.add(command.src, command.dst, len(held))
+    def _write(self, source: str, target: Operand, held: Bytes) -> None:
+        write(target, held)
+        self.traffic.add(source, target.layout.name, len(held))
 
     def read_used(self, index: int, command: CopyExperts, staged: bool) -> Job:
         """Read the ids, or take over an earlier set; the job uploads the experts."""
@@ -201,12 +203,12 @@ class Work:
                 whole = [self.arena.operand(name).layout.nbytes for name in command.banks]
                 pieces = self._held(index, sum(whole), pieces)
             if on_host:
-                self.banks.publish(command, filling)
+                move(filling.table)
 
         def upload() -> None:
             move(pieces)
             if not on_host:
-                self.banks.publish(command, filling)
+                move(filling.table)
 
         return self._timed("fill", upload)
 
