@@ -87,6 +87,16 @@ class Arena:
         """The name of the memory that a tensor lies in."""
         return self.schedule.location(name).memory or NOWHERE
 
+    def space(self, name: str) -> Bytes:
+        """All bytes of a buffer, or of a tensor with bytes of its own (``own:TENSOR``)."""
+        return self._spaces[name]
+
+    def size(self, name: str) -> int:
+        """How many bytes a space has, or will have once an operand in it was asked for."""
+        if name in self._spaces:
+            return len(self._spaces[name])
+        return self.layouts.placed(name.removeprefix("own:")).end
+
     def operand(self, name: str) -> Operand:
         """The tensor's window on its memory.  ``ArenaError`` if it leaves its buffer."""
         if name not in self._operands:

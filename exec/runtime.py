@@ -39,7 +39,7 @@ from .queue import Crew, Job, Lane, Stopped
 from .reference import CallbackFunction, Integers, World, input_commands
 from .result import KernelUse, MemoryTraffic, RunResult
 from .script import exists, upload_contract
-from .watch import NOBODY, Stretch, Watcher
+from .watch import NOBODY, Stretch, Watcher, WatchError
 from .work import Work
 
 _T = TypeVar("_T")
@@ -137,10 +137,10 @@ class Machine:
         self._text = [command_text(command) for command in self.schedule.program or ()]
         self._events: dict[str, _Recorded] = {}
         #: unordered transfers start after the last wait of their queue
-        self._last_wait: dict[str, int] = {}
+        self._last_wait: dict[str, _Recorded] = {}
         #: where the staging memory of a command is written from, and by when that has been done
         self._staged: dict[int, tuple[Lane, int]] = {}
-        watcher.begin_run(self.work.arena, self.schedule, world.symbols)
+        self._running = False
 
     def one_pass(self, pass_: int) -> None:
         """Issue a pass; what queues do may still go on when it returns (see :meth:`finish`).
@@ -151,6 +151,9 @@ class Machine:
         self.outputs.append({})
         self.work.used.clear()
         following = {i: later for i, _, later in input_commands(self.schedule, at)}
+        if not self._running:
+            self._running = True
+            self.watcher.begin_run(self.work.arena, self.schedule, self.world.symbols)
         self.watcher.begin_pass(pass_)
         with _Stopping(self):
             for index, command in enumerate(self.schedule.program or ()):
@@ -163,7 +166,8 @@ class Machine:
             self.crew.drain()
         self._events.clear()
         self._last_wait.clear()
-        self.watcher.end_run(self.work.banks.occupied)
+        self._running = False
+        self.watcher.end_run()
 
     def close(self) -> None:
         """End the threads."""
@@ -211,14 +215,17 @@ class Machine:
             lane, number = self._staged[index]
             lane.reach(number)
 
+        reading = replace(stretch, part="read", queue=HOST)
+
         def read() -> Job:
             if isinstance(command, Copy):
                 return self.work.staged_copy(index, command)
             if isinstance(command, CopyExperts):
                 return self.work.read_used(index, command, staged)
-            return self.work.decide_fill(index, command, staged)
+            decided = partial(self.watcher.decided, reading)
+            return self.work.decide_fill(index, command, staged, decided)
 
-        job = self._now(replace(stretch, part="read", queue=HOST), read)
+        job = self._now(reading, read)
         if isinstance(command, FillBank):
             self.watcher.banks(self.work.banks.occupied)
         written = replace(stretch, part="write")
@@ -240,11 +247,12 @@ class Machine:
         if contract is not Contract.UNORDERED:
             lane.put(partial(self._run, stretch, token, job))
             return
-        after = self._last_wait.get(stretch.queue, 0)
+        after = self._last_wait.get(stretch.queue)
         loose = replace(stretch, loose=True)
 
         def fly() -> None:
-            lane.reach(after)
+            if after is not None:
+                self._reach(after, loose)
             self._run(loose, token, job)
 
         self.crew.lane(stretch.queue + FLIGHT).put(fly)
@@ -265,7 +273,7 @@ class Machine:
     def _guarded(self, stretch: Stretch, job: Callable[[], _T]) -> _T:
         try:
             return job()
-        except (RunError, Stopped):
+        except (RunError, Stopped, WatchError):
             raise
         except Exception as error:
             text = self._text[stretch.index]
@@ -321,7 +329,8 @@ class Machine:
         if queue == HOST:
             job()
         else:
-            self._last_wait[queue] = self.crew.lane(queue).put(job)
+            lane = self.crew.lane(queue)
+            self._last_wait[queue] = lane, lane.put(job), stretch
 
     def _reach(self, record: _Recorded, waiter: Stretch) -> None:
         """Come back when the record has been reached."""
@@ -379,6 +388,7 @@ class _Stopping:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             return
+        self.machine._running = False
         self.machine.work.banks.forget()  # an upload may be missing
         crew = self.machine.crew
         crew.stop(error)

@@ -15,8 +15,8 @@ from time import perf_counter
 
 import numpy as np
 
-from ..model.cache import SlotState
-from ..model.command import Callback, Command, Compute, Copy, CopyExperts, FillBank
+from ..model.cache import SlotState, SlotStep
+from ..model.command import Callback, Compute, Copy, CopyExperts, FillBank
 from ..model.graph import Node
 from .arena import Arena, allocate, copy, write
 from .bank import ExpertCopyCounters, Piece, RunningBanks, move, used_experts
@@ -193,10 +193,14 @@ class Work:
                 pieces = self._held(index, most, pieces)
         return self._timed("copy", partial(move, pieces))
 
-    def decide_fill(self, index: int, command: FillBank, staged: bool) -> Job:
-        """Read the ids and choose the slots; the job uploads the missed experts."""
+    def decide_fill(
+        self, index: int, command: FillBank, staged: bool, decided: Callable[[SlotStep], None]
+    ) -> Job:
+        """Read the ids and choose the slots; the job uploads the missed experts.  ``decided`` is
+        told before anything moves."""
         with self.phase("fill"):
             filling = self.banks.decide(command)
+            decided(filling.step)
             on_host = self.banks.table_on_host(command)
             pieces = filling.pieces
             if staged:
@@ -239,8 +243,3 @@ class Work:
                     reads[name] = Content(raw, np.zeros(0, np.int64))
             for name, raw in self.world.callback(command, pass_, reads).items():
                 self.arena.write(name, raw)
-
-
-def staged_by_host(command: Command) -> bool:
-    """Whether a command reads something on the host before its queue goes on with it."""
-    return isinstance(command, CopyExperts | FillBank)

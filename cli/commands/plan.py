@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,11 @@ from ..model.plan.planner import Planned, plan_regimes, unplanned
 from ..model.plan.why import Why, why
 from ..model.read.ggml_dump import read_dump
 from ..model.schedule import Schedule
-from ..options import format_option
+from ..options import Prefetching, Size, format_option
 from ..output import CliError, emit, emit_json, error_line, read_input, write_file
 from ..planned import comparison_data, comparison_items, plan_data, plan_items
 from ..text import render
 
-_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 DUMPS = (".jsonl", ".jsonl.gz")
 
 
@@ -51,34 +49,6 @@ def _numbers(
             raise click.BadParameter(f"{value!r}: n_tokens=64 was due", ctx, param)
         found.append((symbol, int(number)))
     return tuple(found)
-
-
-class Size(click.ParamType[int]):
-    """Bytes: ``512``, ``64KiB``, ``1.5GiB``."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]iB|B)?", str(value).strip())
-        if match is None or float(match[1]) <= 0:
-            raise click.BadParameter(f"{value!r}: a size such as 512MiB was due", ctx, param)
-        return int(float(match[1]) * _UNITS[match[2] or "B"])
-
-
-class Prefetching(click.ParamType[tuple[str, int]]):
-    """``none``, ``one-ahead`` or ``staging:N`` → the policy and its slots."""
-
-    name = "policy"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        policy, _, slots = str(value).partition(":")
-        if policy == "staging" and slots.isdecimal() and int(slots) > 0:
-            return policy, int(slots)
-        if policy in ("none", "one-ahead") and not slots:
-            return policy, 0
-        raise click.BadParameter(f"{value!r}: none, one-ahead or staging:N was due", ctx, param)
 
 
 @click.command("plan")

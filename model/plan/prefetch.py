@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from ..command import Callback
 from ..device import Buffer, Device, Usage
 from ..ops import OPS
 from ..schedule import Schedule, Split
@@ -128,8 +129,10 @@ def _staging(schedule: Schedule, slots: int, guards: Guards) -> Ahead:
 
 
 def _staged(schedule: Schedule, device: Device) -> Iterator[tuple[int, str]]:
-    """The host weights that a device is brought and that one split alone reads."""
+    """The host weights that a device is brought, that one split alone reads, and that nothing
+    rewrites in a pass."""
     operands = Operands(schedule)
+    rewritten = _rewritten(schedule)
     readers: dict[str, set[int]] = {}
     for index, split in enumerate(schedule.splits or ()):
         if split.device == device.name:
@@ -140,8 +143,22 @@ def _staged(schedule: Schedule, device: Device) -> Iterator[tuple[int, str]]:
         if split.device == device.name:
             for name in operands.inputs(split):
                 placed = schedule.location(schedule.copy_name(device.name, name)).usage
+                if schedule.base(name).name in rewritten:
+                    continue
                 if operands.host_weight(name) and len(readers[name]) == 1 and placed is None:
                     yield index, name
+
+
+def _rewritten(schedule: Schedule) -> set[str]:
+    """Bases that fills and callbacks write: weights too, such as a cache's slot maps."""
+    graph = schedule.graph
+    names = {n for b in graph.banks for n in (b.name, b.slot_map, b.slot_ids) if n is not None}
+    for split in schedule.splits or ():
+        for callback in split.callbacks:
+            declared = callback.writes if isinstance(callback, Callback) else ()
+            everything = declared is None or f"usage:{Usage.WEIGHTS}" in declared
+            names |= {t.name for t in graph.tensors} if everything else set(declared or ())
+    return {schedule.base(name).name for name in names if not name.startswith("usage:")}
 
 
 def _ring(schedule: Schedule, device: Device, names: list[str], slots: int) -> Schedule:
