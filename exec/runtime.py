@@ -395,7 +395,7 @@ class _Stopping:
         first = crew.failure
         crew.close()
         if first is not None and first is not error:
-            raise first from None
+            raise first from first.__cause__  # not from what the host noticed of it
 
 
 def _nothing() -> None:

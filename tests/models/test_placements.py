@@ -19,6 +19,7 @@ from nano import FEW, llama_tensors, model_path, prove, tiny_llama, tokens, writ
 from splitproof.devices import read_devices
 from splitproof.exec import arena, work
 from splitproof.exec.generate import Generation, Generator, greedy
+from splitproof.exec.monitor import Monitor
 from splitproof.exec.programs import Policy, program
 from splitproof.exec.runtime import RunResult
 from splitproof.model.certificate import Certificate
@@ -137,14 +138,14 @@ def generator(name: str, setting: Setting | None, policy: Policy) -> Generator:
 
 
 def few_slots(name: str) -> int:
-    """Bytes of the smallest cache that can find an expert again in one-token decoding."""
+    """Bytes of a cache for the experts of one token, and for one layer's more."""
     graph = build(read_gguf(model_path(name)), Batch(1, 1, 256, 256), ONE).schedule.graph
     products = [node for node in graph.nodes if node.op == "mul_mat_id"]
     layers = {node.src[2] for node in products}
     weights = {node.src[0] for node in products if node.src[2] == products[0].src[2]}
     each = sum(graph.tensor(weight).nb[2].value({}) for weight in weights)
     chosen = graph.tensor(products[0].src[2]).ne[0].value({})
-    return each * (max(chosen * (len(layers) - 1) + 1, chosen) + 1)
+    return each * (chosen * len(layers) + chosen + 1)
 
 
 @pytest.mark.parametrize(("name", "place", "length"), CASES)
@@ -192,6 +193,17 @@ def test_a_cache_is_shared_by_programs_and_requests(tmp_path: Path) -> None:
         greedy(made, [1, 5], 6)
         again = Seen(tuple(session.result() for session in made.sessions))
         assert again.banks("misses") == misses and again.banks("hits") > first.banks("hits")
+
+
+def test_a_model_under_the_sanitizer(tmp_path: Path) -> None:
+    """Two requests with a cache that lasts, on two devices: all in order, all of the version due."""
+    model, monitor = read_gguf(tiny_llama(tmp_path, 4)), Monitor()
+    with Generator(
+        model, proved, context=64, setting=TWO, policy=Policy(AMPLE), watcher=monitor
+    ) as made:
+        first = greedy(made, [1, 5], 3, all_logits=True)
+        again = greedy(made, [1, 5], 3, all_logits=True)
+    assert (first.logits == again.logits).all() and monitor.checked > 1000
 
 
 def test_a_large_batch_goes_the_plain_way(tmp_path: Path) -> None:
