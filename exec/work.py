@@ -28,6 +28,7 @@ from .parallel import Team
 from .quant import Array, Bytes, to_array
 from .reference import World, operand
 from .traffic import Traffic
+from .user_ops import user_choice
 
 Job = Callable[[], None]
 
@@ -116,7 +117,8 @@ class Work:
         sources = [self.arena.operand(bound.get(n, n)) for n in read_tensors(node)]
         targets = [self.arena.operand(name) for name in written_tensors(node)]
         shares = self.team.shares(node, targets[0], sources) if len(targets) == 1 else []
-        return _Prepared(node, choose(node, [*targets, *sources]), targets, sources, shares)
+        choice = user_choice(node) or choose(node, [*targets, *sources])
+        return _Prepared(node, choice, targets, sources, shares)
 
     def _compute(self, ready: _Prepared) -> None:
         start = perf_counter()

@@ -196,7 +196,7 @@ def test_a_cache_is_shared_by_programs_and_requests(tmp_path: Path) -> None:
 
 
 def test_a_model_under_the_sanitizer(tmp_path: Path) -> None:
-    """Two requests with a cache that lasts, on two devices: all in order, all of the version due."""
+    """Two requests with a cache that lasts, on two devices, all in order."""
     model, monitor = read_gguf(tiny_llama(tmp_path, 4)), Monitor()
     with Generator(
         model, proved, context=64, setting=TWO, policy=Policy(AMPLE), watcher=monitor
