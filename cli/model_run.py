@@ -33,8 +33,9 @@ class Request:
     """What a person asks of a model.  ``decode``: tokens after the prompt ``tokens``.
 
     ``logits``: where they are written.  ``devices``: a file of them.  ``cache``: bytes of an
-    expert cache on each device; ``prefetch``: a policy and its slots; ``programs``: a folder for
-    the documents that were proved; ``ubatch``: the most tokens of a pass.
+    expert cache on each device, ``force_cache``: even a useless one; ``prefetch``: a policy and
+    its slots; ``programs``: a folder for the documents that were proved; ``ubatch``: the most
+    tokens of a pass.
     """
 
     file: str
@@ -44,6 +45,7 @@ class Request:
     threads: int = 1
     devices: str | None = None
     cache: int | None = None
+    force_cache: bool = False
     prefetch: tuple[str, int] = ("none", 0)
     programs: str | None = None
     ubatch: int = MOST_TOKENS
@@ -57,7 +59,8 @@ class Request:
 
     @property
     def policy(self) -> Policy:
-        return Policy(self.cache or 0, prefetch=self.prefetch[0], slots=self.prefetch[1])
+        policy, slots = self.prefetch
+        return Policy(self.cache or 0, self.force_cache, policy, slots)
 
 
 def run_model(request: Request, watcher: Watcher, form: str, quiet: bool) -> None:

@@ -82,6 +82,7 @@ NO_CODE = (NoKernelError, UnsupportedOp)
     metavar="SIZE",
     help="GGUF: an expert cache of so many bytes on each device, as 64MiB.",
 )
+@click.option("--force-cache", is_flag=True, help="Even one that never finds an expert (BK011).")
 @option(
     "--prefetch",
     type=Prefetching(),
@@ -138,6 +139,7 @@ def command(
     threads: int,
     devices: str | None,
     cache: int | None,
+    force_cache: bool,
     prefetch: tuple[str, int],
     programs: str | None,
     ubatch: int,
@@ -168,7 +170,8 @@ def command(
 
         request = Request(
             file, tokens, decode, logits=logits, threads=threads, devices=devices, cache=cache,
-            prefetch=prefetch, programs=programs, ubatch=ubatch, time_limit=time_limit,
+            force_cache=force_cache, prefetch=prefetch, programs=programs, ubatch=ubatch,
+            time_limit=time_limit,
         )  # fmt: skip
         with watching(trace, sanitize) as watcher:
             run_model(request, watcher, form, quiet)
