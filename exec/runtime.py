@@ -8,7 +8,7 @@ orders these threads, and nothing else does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -33,6 +33,7 @@ from ..model.describe import command_text
 from ..model.device import HOST, Contract
 from ..model.plan.lower import lower
 from ..model.schedule import Schedule
+from ..model.symbol import ALWAYS
 from .parallel import Team
 from .quant import Array, Bytes
 from .queue import Crew, Job, Lane, Stopped
@@ -105,6 +106,26 @@ def symbol_values(schedule: Schedule, given: Mapping[str, int]) -> dict[str, int
     return {name: given.get(name, high) for name, (low, high) in ranges.items()}
 
 
+#: Commands that are one part.
+_Whole = Compute | SetInput | GetOutput | Callback
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A command with what is the same in every pass.  ``guarded``: it may not exist in some."""
+
+    command: Command
+    stretch: Stretch
+    guarded: bool
+
+    @classmethod
+    def of(cls, schedule: Schedule, index: int, command: Command) -> _Step:
+        when = schedule.graph.node(command.node).when if isinstance(command, Compute) else ALWAYS
+        queue, text = schedule.queue_of(command), command_text(command)
+        guarded = command.when != ALWAYS or when != ALWAYS
+        return cls(command, Stretch(index, 0, "main", queue, text), guarded)
+
+
 #: Where the latest record of an event stands: a place in the lane's order, or the host's own.
 _Recorded = tuple[Lane | None, int, Stretch]
 
@@ -134,7 +155,14 @@ class Machine:
         self.work = Work(world, buffers, team or Team(1), states)
         self.outputs: list[dict[str, Array]] = []
         self.prefetches = 0
-        self._text = [command_text(command) for command in self.schedule.program or ()]
+        self._steps = [
+            _Step.of(self.schedule, index, command)
+            for index, command in enumerate(self.schedule.program or ())
+        ]
+        self._following: dict[int, int] = {}
+        self._guarded_inputs = any(
+            step.guarded for step in self._steps if isinstance(step.command, SetInput)
+        )
         self._events: dict[str, _Recorded] = {}
         #: unordered transfers start after the last wait of their queue
         self._last_wait: dict[str, _Recorded] = {}
@@ -150,15 +178,16 @@ class Machine:
         at = self.world.at(pass_)
         self.outputs.append({})
         self.work.used.clear()
-        following = {i: later for i, _, later in input_commands(self.schedule, at)}
+        if self._guarded_inputs or not self._following:
+            self._following = {i: later for i, _, later in input_commands(self.schedule, at)}
         if not self._running:
             self._running = True
             self.watcher.begin_run(self.work.arena, self.schedule, self.world.symbols)
         self.watcher.begin_pass(pass_)
         with _Stopping(self):
-            for index, command in enumerate(self.schedule.program or ()):
-                if exists(self.schedule, command, at):
-                    self._issue(index, command, pass_, following.get(index, 0))
+            for step in self._steps:
+                if not step.guarded or exists(self.schedule, step.command, at):
+                    self._issue(step, pass_)
 
     def finish(self) -> None:
         """Wait until everything that was issued has ended."""
@@ -175,27 +204,28 @@ class Machine:
 
     # -- issuing --------------------------------------------------------------------------------
 
-    def _issue(self, index: int, command: Command, pass_: int, following: int) -> None:
-        queue = self.schedule.queue_of(command)
-        if isinstance(command, Record | Wait | SyncEvent | SyncQueue):
-            self._order(self._stretch(index, pass_, queue), command)
+    def _issue(self, step: _Step, pass_: int) -> None:
+        command = step.command
+        stretch = step.stretch if pass_ == 0 else replace(step.stretch, pass_=pass_)
+        if isinstance(command, Compute | SetInput | GetOutput | Callback):
+            self._place(stretch, partial(self._job, stretch, command))
         elif isinstance(command, Copy | CopyExperts | FillBank):
-            self._transfer(self._stretch(index, pass_, queue), command)
+            self._transfer(stretch, command)
+        elif isinstance(command, Record | Wait | SyncEvent | SyncQueue):
+            self._order(stretch, command)
         else:
-            stretch = self._stretch(index, pass_, queue)
-            self._place(stretch, partial(self._host_job, stretch, command, following))
+            raise TypeError(f"the runtime does not know the command {command.do}")
 
-    def _host_job(self, stretch: Stretch, command: Command, following: int) -> Job:
+    def _job(self, stretch: Stretch, command: _Whole) -> Job:
         """The job of a command that has one part."""
         if isinstance(command, Compute):
             return self.work.compute(stretch.index, command)
         if isinstance(command, SetInput):
+            following = self._following.get(stretch.index, 0)
             return partial(self.work.set_input, command.tensor, stretch.pass_, following)
         if isinstance(command, GetOutput):
             return partial(self._read_output, self.outputs[-1], command.tensor)
-        if isinstance(command, Callback):
-            return partial(self.work.callback, command, stretch.pass_)
-        raise TypeError(f"the runtime does not know the command {command.do}")
+        return partial(self.work.callback, command, stretch.pass_)
 
     def _read_output(self, outputs: dict[str, Array], name: str) -> None:
         outputs[name] = self.work.output(name)
@@ -265,6 +295,8 @@ class Machine:
 
     def _now(self, stretch: Stretch, job: Callable[[], _T]) -> _T:
         """In the host's own thread."""
+        if self.watcher is NOBODY:
+            return self._guarded(stretch, job)
         self.watcher.start(stretch, self.watcher.issue(stretch))
         made = self._guarded(stretch, job)
         self.watcher.end(stretch)
@@ -276,11 +308,7 @@ class Machine:
         except (RunError, Stopped, WatchError):
             raise
         except Exception as error:
-            text = self._text[stretch.index]
-            raise RunError(stretch.index, stretch.pass_, text, error) from error
-
-    def _stretch(self, index: int, pass_: int, queue: str) -> Stretch:
-        return Stretch(index, pass_, "main", queue, self._text[index])
+            raise RunError(stretch.index, stretch.pass_, stretch.text, error) from error
 
     # -- order ----------------------------------------------------------------------------------
 
