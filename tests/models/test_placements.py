@@ -30,13 +30,13 @@ from splitproof.model.document import digest
 from splitproof.model.read.gguf import read_gguf
 from splitproof.model.schedule import Schedule
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+DEVICES = Path(__file__).parents[2] / "docs" / "devices"
 LENGTHS = (1, 2, 8, 9, 31, 32, 33, 100)
 STEPS = 5
 #: A prompt of 100 tokens goes through in pieces.
 UBATCH = 40
 
-ONE, TWO = read_devices(None), read_devices(str(EXAMPLES / "two-devices.json"))
+ONE, TWO = read_devices(None), read_devices(str(DEVICES / "two-devices.json"))
 AWAY = replace(ONE, weights=(("_exps\\.", "vram0"),), caches=())
 #: The products of attention are brought to the device too.
 LEAN = replace(ONE, weights=(("^(?!.*(_exps\\.|attn_(q|k|v|output)\\.))", "vram0"),))

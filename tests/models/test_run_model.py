@@ -92,13 +92,13 @@ def test_a_document_takes_no_tokens(capsys: Captured) -> None:
 
 # -- devices, caches, prefetches ----------------------------------------------------------------
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+DEVICES = Path(__file__).parents[2] / "docs" / "devices"
 ASKED = ("--tokens", "1,5,17", "--decode", "6")
 
 
 def test_the_default_devices_are_the_example() -> None:
-    assert (EXAMPLES / "one-device.json").read_text() == DEFAULT
-    assert read_devices(str(EXAMPLES / "one-device.json")) == read_devices(None)
+    assert (DEVICES / "one-device.json").read_text() == DEFAULT
+    assert read_devices(str(DEVICES / "one-device.json")) == read_devices(None)
 
 
 def test_a_cache_and_a_prefetch_are_counted(capsys: Captured, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_cache_and_a_prefetch_are_counted(capsys: Captured, tmp_path: Path) ->
     _, plain, _ = run(capsys, path, *ASKED)
     code, out, err = run(
         capsys, path, *ASKED, "--moe-cache", "64MiB", "--prefetch", "one-ahead",
-        "--devices", EXAMPLES / "two-devices.json",
+        "--devices", DEVICES / "two-devices.json",
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == plain.splitlines()[0]
