@@ -46,6 +46,7 @@ _HOME = {
     "run": "splitproof.api",
     "replay": "splitproof.api",
     "explain": "splitproof.api",
+    "register_op": "splitproof.exec.user_ops",
 }
 
 __all__ = sorted([*_HOME, "__version__"])
@@ -60,6 +61,7 @@ if TYPE_CHECKING:  # what a type checker sees in the place of __getattr__
     from .api import programs as programs
     from .api import replay as replay
     from .api import run as run
+    from .exec.user_ops import register_op as register_op
     from .model.certificate import Certificate as Certificate
     from .model.certificate import CertificateError as CertificateError
     from .model.certificate import certify as certify

@@ -20,6 +20,7 @@ from .suppress import suppress
 if TYPE_CHECKING:
     from .exec.replay import Replay
     from .exec.runtime import RunResult
+    from .exec.watch import Watcher
     from .model.read.llama_log import LogImport
     from .verify.check import Options
 
@@ -164,22 +165,26 @@ def run(
     seed: int = 0,
     callbacks: Mapping[str, Any] | None = None,
     inputs: Mapping[tuple[str, int], Any] | None = None,
+    watcher: Watcher | None = None,
 ) -> RunResult:
     """Execute the schedule's program with Numba, after a check unless a certificate is given.
 
     ``symbols``: a value for each symbol (default: its upper bound).  ``inputs``: arrays by
     (input, pass), of shape ``ne`` (innermost first); inputs that are not given, and all weights,
-    are made from ``seed``.  ``callbacks``: functions by name, as for ``run_reference``.  Raises
+    are made from ``seed``.  ``callbacks``: functions by name, as for ``run_reference``.
+    ``watcher``: a trace (``exec.trace.Trace``) or a sanitizer (``exec.monitor.Monitor``).  Raises
     ``CertificateError`` if the schedule is not proved, or is not the one that was.
     """
     from .exec.runtime import run as run_program
+    from .exec.watch import NOBODY
 
     schedule = as_program(source)
     if certificate is None:
         certificate = certify(check(schedule))
     return run_program(
-        schedule, certificate, symbols=symbols, seed=seed, callbacks=callbacks, inputs=inputs
-    )
+        schedule, certificate, symbols=symbols, seed=seed, callbacks=callbacks, inputs=inputs,
+        watcher=watcher or NOBODY,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,8 @@ class Arena:
     Weights start as made from the seed, banks as zeros (what lies past the last slot must be
     finite), slot maps as -1 (empty banks); everything else is poison: a NaN as a float.
     ``given``: buffers that come from outside, by name; they are used as they are (a
-    ``PanelBuffer`` says which weights in it, and so which copies of them, are panels).
+    ``PanelBuffer`` says which weights in it, and so which copies of them, are panels).  One
+    thread alone may ask for operands: bytes are made when they are first asked for.
     """
 
     def __init__(
@@ -66,23 +67,40 @@ class Arena:
     def _fill(self, seed: int) -> None:
         graph = self.schedule.graph
         maps = {bank.slot_map for bank in graph.banks}
+        banks = {bank.name for bank in graph.banks}
         for tensor in graph.tensors:
+            if tensor.name in maps | banks and self._shared(tensor.name):
+                continue
             if tensor.name in maps:
                 self.operand(tensor.name).array[...] = -1
-            elif graph.find_bank(tensor.name) is not None:
+            elif tensor.name in banks:
                 self.operand(tensor.name).assign(np.zeros(1, np.uint8))
             elif tensor.view_of is None and not tensor.input and self._lasting(tensor.name):
                 operand = self.operand(tensor.name)
                 operand.assign(initial_bytes(seed, operand.layout))
 
+    def _shared(self, name: str) -> bool:
+        """Whether a tensor lies in a buffer that was given, and so has its content."""
+        return self.schedule.location(name).space in self._given
+
     def _lasting(self, name: str) -> bool:
         """Whether a tensor has a content at the start that is to be made up."""
         place = self.schedule.location(name)
-        return place.usage in (Usage.WEIGHTS, Usage.ANY) and place.space not in self._given
+        return place.usage in (Usage.WEIGHTS, Usage.ANY) and not self._shared(name)
 
     def memory_of(self, name: str) -> str:
         """The name of the memory that a tensor lies in."""
         return self.schedule.location(name).memory or NOWHERE
+
+    def space(self, name: str) -> Bytes:
+        """All bytes of a buffer, or of a tensor with bytes of its own (``own:TENSOR``)."""
+        return self._spaces[name]
+
+    def size(self, name: str) -> int:
+        """How many bytes a space has, or will have once an operand in it was asked for."""
+        if name in self._spaces:
+            return len(self._spaces[name])
+        return self.layouts.placed(name.removeprefix("own:")).end
 
     def operand(self, name: str) -> Operand:
         """The tensor's window on its memory.  ``ArenaError`` if it leaves its buffer."""
@@ -104,16 +122,30 @@ class Arena:
 
     def write(self, name: str, raw: Bytes) -> None:
         """Write packed bytes in logical order; as many as the tensor has."""
-        operand = self.operand(name)
-        if len(raw) != operand.layout.nbytes:
-            raise ArenaError(f"{name} has {operand.layout.nbytes} bytes, not {len(raw)}")
-        operand.assign(raw)
+        write(self.operand(name), raw)
 
     def copy(self, source: str, target: str) -> int:
         """The k-th byte to the k-th, in logical order.  Returns how many there are."""
-        raw = self.operand(source).packed()
-        self.write(target, raw)
-        return len(raw)
+        return copy(self.operand(source), self.operand(target))
+
+
+def write(target: Operand, raw: Bytes) -> None:
+    """Packed bytes in logical order; as many as the tensor has."""
+    if len(raw) != target.layout.nbytes:
+        raise ArenaError(f"{target.layout.name} has {target.layout.nbytes} bytes, not {len(raw)}")
+    target.assign(raw)
+
+
+def copy(source: Operand, target: Operand) -> int:
+    """The k-th byte to the k-th, in logical order.  Returns how many there are."""
+    if source.layout.counts == target.layout.counts and source.dtype == target.dtype:
+        if source.layout.packed and target.layout.packed:  # one run of bytes moves fastest
+            target.data[...] = source.data
+        else:
+            target.raw[...] = source.raw  # without a gathered copy in between
+    else:
+        write(target, source.packed())
+    return source.layout.nbytes
 
 
 def allocate(count: int, value: int) -> Bytes:

@@ -6,13 +6,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..model.cache import SlotState
 from ..model.decoder.site import FILE
-from ..model.graph import Graph
+from ..model.graph import Bank, Graph
 from ..model.read.gguf import ModelFile
+from ..model.schedule import Schedule
 from ..model.tensor import dtype
 from .arena import allocate
 from .panels import pack, panel_buffer, panel_weights
 from .quant import Bytes
+
+#: Each byte of a slot map that says -1, nowhere, for every expert.
+EMPTY = 0xFF
 
 
 def model_buffers(
@@ -43,3 +48,44 @@ def model_buffers(
             pack(target, dtype(entry.dtype), entry.shape)
             panels.setdefault(place, []).append(name)
     return {name: panel_buffer(raw, panels.get(name, ())) for name, raw in buffers.items()}
+
+
+class SharedBanks:
+    """Expert caches that the programs of a model take turns with: bytes, and what they hold.
+
+    Programs share a cache if their banks are the same in everything but the condition of use.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[object, tuple[dict[str, Bytes], dict[str, SlotState]]] = {}
+
+    def of(self, schedule: Schedule) -> tuple[dict[str, Bytes], dict[str, SlotState]]:
+        """The buffers of a schedule's banks and slot maps, empty at first, and their state."""
+        graph = schedule.graph
+        tables = {bank.slot_map for bank in graph.banks if bank.slot_map is not None}
+        places = {
+            name: schedule.location(name) for name in (*(b.name for b in graph.banks), *tables)
+        }
+        key = (
+            tuple(sorted((*_identity(bank), str(places[bank.name])) for bank in graph.banks)),
+            tuple(sorted((name, str(places[name])) for name in tables)),
+        )
+        if key not in self._known:
+            spaces = {place.space for place in places.values()}
+            self._known[key] = (
+                {
+                    buffer.name: allocate(buffer.bytes, 0)
+                    for buffer in graph.buffers
+                    if buffer.name in spaces
+                },
+                {},
+            )
+            for name in tables:
+                place, size = places[name], schedule.tensor(name).extent.value({})
+                start = place.offset.value({})
+                self._known[key][0][place.space][start : start + size] = EMPTY
+        return self._known[key]
+
+
+def _identity(bank: Bank) -> tuple[str, str, int, str, str, int]:
+    return bank.name, bank.caches, bank.layer, bank.role, bank.group, bank.slots

@@ -100,6 +100,11 @@ class Footprints:
         time = Time(part.iteration, 1, position, 1)
         op = OPS[node.op]
         event = Event("node", position, part.iteration)
+        if not op.declared:
+            raise Unsupported(
+                f"nobody said what op {op.name} ({node.dst!r}) reads and writes; "
+                "register it with a footprint"
+            )
         if node.reads is not None or node.writes is not None:
             self._declared(command, node, part, time, event)
             return

@@ -24,6 +24,7 @@ from ..model.report import Rule, Verdict
 from ..model.schedule import Schedule
 from ..options import (
     EFFORTS,
+    FORMATS,
     Ignored,
     RuleCode,
     SymbolRange,
@@ -107,6 +108,12 @@ from ..suppress import exit_code, known_findings, suppress, worst
     metavar="OUT",
     help="With --syncs: write the document without the waits that can go (one FILE).",
 )
+@click.option(
+    "--trace",
+    type=click.Path(),
+    metavar="TRACE",
+    help="Hold what 'run --trace' recorded against the order that is proved (one FILE).",
+)
 @quiet_option
 @click.pass_context
 def command(
@@ -127,6 +134,7 @@ def command(
     syncs: bool,
     contract: bool,
     output: str | None,
+    trace: str | None,
     quiet: bool,
 ) -> None:
     """Prove each schedule right, or show how it goes wrong.
@@ -147,6 +155,15 @@ def command(
             )
         writable(certificate_path)
     _require_whole(files, bool(symbols or only), syncs or contract, output, syncs)
+    if trace is not None:
+        if len(files) != 1 or symbols or only or syncs or contract or form not in FORMATS:
+            raise click.UsageError(
+                "--trace takes one whole FILE, as text or json: without --symbol, --rule, --syncs "
+                "and --contract"
+            )
+        from ..traced import check_trace
+
+        ctx.exit(check_trace(trace, files[0], time_limit, form, quiet))
     if smt2 is not None and len(files) != 1:
         raise click.UsageError("--smt2 takes one FILE")
     known = known_findings(r for r, _ in read_reports(baseline)) if baseline else frozenset()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,18 +19,16 @@ from ..model.plan.guard import NONE_OFF, Guard
 from ..model.plan.lowering import PROTOCOLS, Lowered, Lowering, lower_as
 from ..model.plan.options import SPLIT_INPUTS, PlanOptions
 from ..model.plan.planner import Planned, declared, plan_regimes, unplanned
-from ..model.plan.policy import deciding
 from ..model.plan.policy.expert_cache import cache_experts
 from ..model.plan.why import Why, why
 from ..model.read.ggml_dump import read_dump
 from ..model.schedule import Schedule
-from ..options import format_option
+from ..options import Prefetching, Size, format_option
 from ..output import CliError, emit, emit_json, error_line, progress, read_input, write_file
 from ..planned import comparison_data, comparison_items, plan_data, plan_items
 from ..suppress import worst
 from ..text import render
 
-_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 DUMPS = (".jsonl", ".jsonl.gz")
 
 
@@ -57,37 +54,6 @@ def _numbers(
             raise click.BadParameter(f"{value!r}: n_tokens=64 was due", ctx, param)
         found.append((symbol, int(number)))
     return tuple(found)
-
-
-class Size(click.ParamType[int]):
-    """Bytes: ``512``, ``64KiB``, ``1.5GiB``."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]iB|B)?", str(value).strip())
-        if match is None or float(match[1]) <= 0:
-            raise click.BadParameter(f"{value!r}: a size such as 512MiB was due", ctx, param)
-        return int(float(match[1]) * _UNITS[match[2] or "B"])
-
-
-class Prefetching(click.ParamType[tuple[str, int]]):
-    """A policy, ``NAME`` or ``NAME:NUMBER`` → its name and its number."""
-
-    name = "policy"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        name, _, number = str(value).partition(":")
-        policies = deciding()
-        policy = policies.get(name)
-        if policy is not None and not policy.argument and not number:
-            return name, 0
-        if policy is not None and policy.argument and number.isdecimal() and int(number) > 0:
-            return name, int(number)
-        known = ", ".join(p.spelled for p in policies.values())
-        raise click.BadParameter(f"{value!r}: one of {known} was due", ctx, param)
 
 
 @click.command("plan")

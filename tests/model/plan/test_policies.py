@@ -71,6 +71,32 @@ def test_a_ring_has_so_many_slots() -> None:
         assert len(places) == 6 and len(set(places)) == slots
 
 
+@pytest.mark.parametrize("writes", ["one", "usage:weights", None])
+def test_staging_leaves_alone_what_a_callback_rewrites(writes: str | None) -> None:
+    schedule = tiny()
+    (split, name), *_ = decided(schedule, "staging", 2).brings
+    declared = (name,) if writes == "one" else (writes,) if writes is not None else None
+    callback = Callback(name="adapt", reads=(), writes=declared)
+    splits = list(schedule.splits or ())
+    splits[split] = replace(splits[split], callbacks=(callback,))
+    found = decided(replace(schedule, splits=tuple(splits)), "staging", 2)
+    moved = {name for _, name in found.brings}
+    assert name not in moved and bool(moved) == (writes == "one")
+    if writes == "one":
+        assert verdict(lower_overlapped(found)) is Verdict.PROVED
+
+
+def test_staging_leaves_alone_what_a_fill_rewrites() -> None:
+    """A cache's slot maps lie in host memory as weights do, and change in each pass."""
+    graph = model_schedule(TINY, tokens=(1, 2), devices=1)
+    cached = plan(cache_experts(graph, 1 << 20, frozenset({Guard.FLOODING})).schedules[0])
+    names = {name for split in cached.splits or () for name in split.inputs}
+    assert any(name.startswith("slot_map") for name in names)
+    found = decided(cached, "staging", 2)
+    assert not any(name.startswith("slot_map") for _, name in found.brings)
+    assert verdict(lower_overlapped(found)) is Verdict.PROVED
+
+
 @pytest.mark.parametrize("copies", [1, 2])
 def test_selective_copies_are_proved(copies: int) -> None:
     schedule = tiny()
