@@ -30,6 +30,8 @@ def watching(trace: str | None, sanitize: bool) -> Iterator[Watcher]:
         yield watcher
         if monitor is not None:
             error_line(f"sanitizer: {monitor.checked:,} accesses in order and of the version due")
+            if monitor.unwatched:
+                error_line(f"sanitizer: not what {monitor.unwatched:,} computes read past experts")
     except SanitizeError as error:
         emit(f"BROKEN  {error}")
         raise click.exceptions.Exit(1) from None

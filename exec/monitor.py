@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..model.cache import SlotStep
+from ..model.command import Command, Compute
 from ..model.device import HOST, Usage
 from ..model.schedule import Schedule
 from .arena import Arena
@@ -37,15 +38,28 @@ class _Run:
     shadows: dict[str, Shadow]
 
 
+def _reads_past(schedule: Schedule, command: Command) -> bool:
+    """Whether a command's kernel reads bytes past the experts that it uses."""
+    if not isinstance(command, Compute):
+        return False
+    device, node = schedule.compute_device(command), schedule.graph.node(command.node)
+    if device is None or not node.src:
+        return False
+    kind = schedule.tensor(node.src[0]).dtype
+    return schedule.graph.device(device).over_read_bytes(node.op, kind) > 0
+
+
 class Monitor(Watcher):
     """Watches runs, one after another; lasting buffers are followed through all of them.
 
-    ``checked``: how many accesses were held against order and version.  A byte of memory takes 8
-    bytes for its version and 16 for each queue that touches its buffer.
+    ``checked``: how many accesses were held against order and version; ``unwatched``: computes of
+    a program whose device reads past experts (``over_read``), which is not followed.  A byte
+    of memory takes 8 bytes for its version and 16 for each queue that touches its buffer.
     """
 
     def __init__(self) -> None:
         self.checked = 0
+        self.unwatched = 0
         self._lock = threading.Lock()
         self._runs = 0
         self._versions = Versions()  # of all runs: what lasts is compared over them
@@ -65,6 +79,7 @@ class Monitor(Watcher):
         self._clocks, self._positions = {}, {}
         self._ended, self._joins, self._parts = {}, {}, {}
         world = World(schedule, symbols)
+        self.unwatched = sum(_reads_past(schedule, command) for command in schedule.program or ())
         shadows = {
             buffer.name: self._lasting_shadow(arena, buffer.name)
             for buffer in schedule.graph.buffers

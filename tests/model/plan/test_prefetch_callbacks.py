@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from splitproof.model.document import from_dict
 from splitproof.model.plan.lowering import Lowering, lower_as
-from splitproof.model.plan.prefetch import ahead
+from splitproof.model.plan.policy import apply
+from splitproof.model.plan.transfer import Transfers
 from splitproof.model.report import Verdict
 from splitproof.model.schedule import Schedule
 from splitproof.verify.check import check
@@ -62,6 +63,6 @@ def three_splits(writes: list[str] | None) -> Schedule:
 )
 def test_what_is_fetched_early(policy: str, writes: list[str] | None, moved: set[str]) -> None:
     schedule = three_splits(writes)
-    assert {name for _, _, name in ahead(schedule, policy, 1).moves} == moved
+    assert {name for _, name in apply(Transfers(schedule), policy, 1).brings} == moved
     program = lower_as(schedule, Lowering("overlapped", policy, 1)).schedule
     assert check(program).verdict is Verdict.PROVED
