@@ -31,6 +31,7 @@ class Banks:
     def __init__(self, schedule: Schedule, footprints: Footprints) -> None:
         self.schedule, self.footprints = schedule, footprints
         self._guarded: dict[tuple[object, ...], bool] = {}
+        self._by_layer: dict[tuple[str, int], list[tuple[tuple[int, int], str]]] | None = None
 
     def alien(self, write: Write, read: Read, event: Event) -> bool:
         """Whether a write to the slots that hold ``event``'s state is no fill of these slots."""
@@ -139,13 +140,23 @@ class Banks:
 
     def _skipping(self, bank: Bank) -> Iterator[Write]:
         """Writes of the fills of the bank's layer that leave the bank out."""
-        assert self.schedule.program is not None
-        for place in self.footprints.fills.get(bank.group, ()):
-            command = cast(FillBank, self.schedule.program[place[0]])
-            first = self.schedule.graph.find_bank(command.banks[0])
-            assert first is not None
-            if first.layer == bank.layer and bank.name not in command.banks:
-                yield from self.footprints.by_event[Event("state", *place, first.name)]
+        for place, first in self._fills_of_layer().get((bank.group, bank.layer), ()):
+            command = cast(FillBank, (self.schedule.program or ())[place[0]])
+            if bank.name not in command.banks:
+                yield from self.footprints.by_event[Event("state", *place, first)]
+
+    def _fills_of_layer(self) -> dict[tuple[str, int], list[tuple[tuple[int, int], str]]]:
+        """Per group and layer: each fill, and the first bank that it names."""
+        if self._by_layer is None:
+            self._by_layer = {}
+            for group, places in self.footprints.fills.items():
+                for place in places:
+                    command = cast(FillBank, (self.schedule.program or ())[place[0]])
+                    first = self.schedule.graph.find_bank(command.banks[0])
+                    assert first is not None
+                    entry = place, first.name
+                    self._by_layer.setdefault((group, first.layer), []).append(entry)
+        return self._by_layer
 
     def _selected(self, place: tuple[int, int]) -> dict[int, tuple[Expr, int]]:
         """Per layer: ids in a fill (repetition included), and how many experts there are."""

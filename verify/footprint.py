@@ -40,7 +40,7 @@ from .access import (
 )
 from .lookup import Fills, Readers, computes
 from .order import Order, Part, copy_contract
-from .region import Region, Unsupported, region_of
+from .region import Region, Unsupported
 from .sequential import INITIAL, Event, Sequential, Time, callback_names, callback_time
 from .slice import Line, Numbered
 from .spans import Span, Spans
@@ -55,7 +55,6 @@ class Footprints:
         self.writes: list[Write] = []
         self.by_space: dict[str, list[Write]] = {}
         self.by_event: dict[Event, list[Write]] = {}
-        self._regions: dict[str, Region] = {}
         #: fills of each group, in issue order
         self.fills: dict[str, list[tuple[int, int]]] = {}
         #: spaces with a write of unknown place
@@ -88,9 +87,7 @@ class Footprints:
 
     def region(self, name: str) -> Region:
         """A tensor's bytes where it is placed."""
-        if name not in self._regions:
-            self._regions[name] = region_of(self.schedule, name)
-        return self._regions[name]
+        return self.sequential.placed(name)
 
     # -- one method a command ---------------------------------------------------------------
 
@@ -359,7 +356,7 @@ class Footprints:
         graph = self.schedule.graph
         if graph.find_bank(node.src[0]) is not None:
             return False
-        return any(source == bank.slot_ids for bank in graph.banks)
+        return graph.find_slot_ids(source) is not None
 
     def _consumed_in(self, command: CopyExperts, iteration: int) -> int:
         current, target = command.split, command.for_split

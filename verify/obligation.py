@@ -238,8 +238,8 @@ class Judge:
                 before.append((write, here))
                 continue
             raced.append(neg(wrong))
-        for write, here in before:
-            latest = self._latest(write, here, before)
+        for place, (write, here) in enumerate(before):
+            latest = self._latest(write, here, before[place + 1 :])
             if latest is not False:
                 good = self._writes(write, address, target, scope)
                 yield write, "stale", conj([*raced, latest, neg(good)])
@@ -251,14 +251,11 @@ class Judge:
             empty = conj([empty, neg(self._is_at(address, read.region.space, target, scope))])
         yield None, "none", empty
 
-    def _latest(self, write: Write, here: Bool, found: list[tuple[Write, Bool]]) -> Bool:
-        # From the end, what covers the byte in any case is found soonest: most bytes of a shared
-        # buffer have many writers, of which the last is the one that counts.
-        for other, covers in reversed(found):
-            if covers is True and self.order.before(write.part, other.part):
-                return False
-        later = (neg(covers) for w, covers in found if self.order.before(write.part, w.part))
-        return conj([here, *later])
+    def _latest(self, write: Write, here: Bool, issued_later: list[tuple[Write, Bool]]) -> Bool:
+        later = [covers for w, covers in issued_later if self.order.before(write.part, w.part)]
+        if any(covers is True for covers in later):
+            return False
+        return conj([here, *map(neg, later)])
 
     def _sees(self, read: Read, address: Int, target: Target, scope: Scope) -> Bool:
         """Whether the read of a copy gets the target's version at that byte in every order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..model.schedule import Schedule, same_layout
 from ..model.symbol import Expr
@@ -80,9 +80,10 @@ def region_of(schedule: Schedule, name: str) -> Region:
     return _region(schedule, place.space, place.offset, tensor, exact)
 
 
-def logical_region_of(schedule: Schedule, name: str, space: str, origin: Expr) -> Region:
-    """The same in another space, whose address 0 lies at ``origin`` in this one."""
-    region = region_of(schedule, name)
+def moved_region(schedule: Schedule, region: Region, space: str, origin: Expr) -> Region:
+    """A region in another space, whose address 0 lies at ``origin`` in this one."""
+    if not origin.terms:
+        return replace(region, space=space)
     return _region(schedule, space, region.start - origin, region.tensor, region.exact)
 
 

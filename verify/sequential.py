@@ -18,7 +18,7 @@ from ..model.graph import Node
 from ..model.ops import OPS
 from ..model.schedule import Schedule
 from ..model.symbol import Expr
-from .region import Region, logical_region_of, region_of
+from .region import Region, moved_region, region_of
 from .spans import Spans
 from .term import Bool, Int, Scope, conj, neg, size
 
@@ -88,9 +88,10 @@ class Sequential:
     entries: dict[str, list[_Entry]] = field(default_factory=dict)
     #: spaces that something of unknown place writes
     inexact: set[str] = field(default_factory=set)
-    _placed: dict[str, Spans[_Entry]] = field(default_factory=dict)
+    _written: dict[str, Spans[_Entry]] = field(default_factory=dict)
     _times: dict[Event, Time] = field(default_factory=dict)
     _slots: dict[str, list[Region]] = field(default_factory=dict)
+    _places: dict[str, Region] = field(default_factory=dict)
     _regions: dict[str, Region] = field(default_factory=dict)
     _logical: dict[str, tuple[str, Int]] = field(default_factory=dict)
     _sets: dict[tuple[str, Time], str] = field(default_factory=dict)
@@ -121,7 +122,7 @@ class Sequential:
         for space, found in self.entries.items():
             found.sort(key=_time)
             self._times.update((entry.event, entry.time) for entry in found)
-            self._placed[space] = Spans((entry.region.span, entry) for entry in found)
+            self._written[space] = Spans((entry.region.span, entry) for entry in found)
             self.inexact |= {space for entry in found if not entry.region.exact}
         self._find_slots()
 
@@ -129,16 +130,21 @@ class Sequential:
         space = logical_space(self.schedule, name)
         self.entries.setdefault(space, []).append(_Entry(time, event, self.region(name)))
 
+    def placed(self, name: str) -> Region:
+        """A tensor's bytes where it is placed."""
+        if name not in self._places:
+            self._places[name] = region_of(self.schedule, name)
+        return self._places[name]
+
     def region(self, name: str) -> Region:
         """A tensor's bytes in its logical space."""
         if name not in self._regions:
             base = self.schedule.base(name).name
-            self._regions[name] = logical_region_of(
-                self.schedule,
-                name,
+            space, origin = (
                 logical_space(self.schedule, name),
                 shift_to_logical(self.schedule, base),
             )
+            self._regions[name] = moved_region(self.schedule, self.placed(name), space, origin)
         return self._regions[name]
 
     def logical(self, name: str) -> tuple[str, Int]:
@@ -152,7 +158,7 @@ class Sequential:
 
     def writers(self, region: Region, before: Time) -> Iterator[tuple[Event, Region]]:
         """Events that may have written bytes of that region before a moment, latest first."""
-        spans = self._placed.get(region.space)
+        spans = self._written.get(region.space)
         if spans is None:
             return
         runs = []
@@ -200,7 +206,7 @@ class Sequential:
         graph = self.schedule.graph
         names = [name for bank in graph.banks for name in (bank.name, bank.slot_ids) if name]
         for name in dict.fromkeys(names):
-            region = region_of(self.schedule, name)
+            region = self.placed(name)
             self._slots.setdefault(region.space, []).append(region)
 
     def used_set(self, ids: str, time: Time) -> str:

@@ -149,13 +149,16 @@ class Scope:
             return True
         if low > 0:
             return False
-        term = ("le", difference)
-        if term in self.facts:
-            return True
-        # The negation of difference <= 0 is 1 - difference <= 0.
-        if ("le", number(1) - difference) in self.facts:
-            return False
-        return term
+        # A fact f <= 0 decides if difference - f <= 0, or 1 - difference - f <= 0, by bounds.
+        opposite = number(1) - difference
+        for fact in self.facts:
+            if fact[0] != "le":
+                continue
+            if self.bounds(difference - fact[1])[1] <= 0:
+                return True
+            if self.bounds(opposite - fact[1])[1] <= 0:
+                return False
+        return ("le", difference)
 
     def lt(self, left: Int, right: Int) -> Bool:
         return self.le(left + 1, right)
