@@ -88,6 +88,8 @@ class Graph:
         self._index["node"] = {n.dst: n for n in self.nodes}
         self._index["position"] = {n.dst: i for i, n in enumerate(self.nodes)}
         self._index["bank"] = {b.name: b for b in self.banks}
+        self._index["slot_map"] = {b.slot_map: b for b in reversed(self.banks) if b.slot_map}
+        self._index["slot_ids"] = {b.slot_ids: b for b in reversed(self.banks) if b.slot_ids}
 
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:
@@ -112,6 +114,14 @@ class Graph:
 
     def find_bank(self, name: str) -> Bank | None:
         return self._index["bank"].get(name)
+
+    def find_slot_map(self, name: str) -> Bank | None:
+        """The first bank that has this tensor as its slot map."""
+        return self._index["slot_map"].get(name)
+
+    def find_slot_ids(self, name: str) -> Bank | None:
+        """The first bank that has this tensor as its slot ids."""
+        return self._index["slot_ids"].get(name)
 
     def node(self, dst: str) -> Node:
         return self._index["node"][dst]  # type: ignore[no-any-return]

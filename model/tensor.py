@@ -138,6 +138,7 @@ def _extent(kind: str, shape: tuple[Expr, ...], strides: tuple[Expr, ...]) -> Ex
     return end
 
 
+@lru_cache(maxsize=4096)
 def packed_bytes(kind: str, shape: tuple[Expr, ...]) -> Expr:
     """Bytes of a packed tensor.  ``ValueError`` if a quantised row is no whole number of blocks."""
     t = dtype(kind)

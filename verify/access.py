@@ -123,9 +123,7 @@ def bank_of_node(schedule: Schedule, node: Node) -> Bank | None:
             return bank
         return None
     if node.op == "get_rows":
-        for bank in graph.banks:
-            if bank.slot_map is not None and node.src[0] == bank.slot_map:
-                return bank
+        return graph.find_slot_map(node.src[0])
     return None
 
 

@@ -30,6 +30,7 @@ class Banks:
 
     def __init__(self, schedule: Schedule, footprints: Footprints) -> None:
         self.schedule, self.footprints = schedule, footprints
+        self._guarded: dict[tuple[object, ...], bool] = {}
 
     def alien(self, write: Write, read: Read, event: Event) -> bool:
         """Whether a write to the slots that hold ``event``'s state is no fill of these slots."""
@@ -42,6 +43,17 @@ class Banks:
             return True
         other = self._bank(write.event)
         return (bank.group, bank.role) != (other.group, other.role)
+
+    def guarded(self, read: Read, event: Event) -> bool:
+        """Whether some write that may meet the read is no fill of the slots that hold ``event``'s
+        state: then it counts however many fills come after it."""
+        if event.kind != "state":
+            return False
+        place = read.region.space, read.region.span, self._bank(event).group, self._bank(event).role
+        if place not in self._guarded:
+            writers = self.footprints.writers(read)
+            self._guarded[place] = any(self.alien(w, read, event) for w in writers)
+        return self._guarded[place]
 
     def told_by_serving(self, write: Write, event: Event) -> bool:
         """Whether another fill ends before the serving one does: then a reader that races with
@@ -125,11 +137,10 @@ class Banks:
             if not footprints.order.before(read.part, write.part):
                 yield write, "skipped", True
         cached = footprints.sequential.region(bank.caches)
-        for event, region in footprints.sequential.writers(cached.space, read.time):
-            if region.may_meet(cached):
-                for write in footprints.by_event.get(event, ()):
-                    if self._survives(bank, write, use.fill):
-                        yield write, "outdated", True
+        for event, _ in footprints.sequential.writers(cached, read.time):
+            for write in footprints.by_event.get(event, ()):
+                if self._survives(bank, write, use.fill):
+                    yield write, "outdated", True
 
     def _survives(self, bank: Bank, write: Write, serving: tuple[int, int]) -> bool:
         """Whether a copy from before the write can still be in its slot at the serving fill.

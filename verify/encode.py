@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import z3
@@ -97,7 +97,9 @@ Observer = Callable[[Asked, Answer, float], None]
 
 @dataclass(slots=True)
 class Solver:
-    """Asks Z3 whether a term has a model; equal questions are asked once.
+    """Asks Z3 whether a term has a model; questions that are equal up to the names of used sets
+    are asked once.  (A used set is free, so its name says nothing; all else that the answer hangs
+    on is in the key: the term, with addresses relative to the read, and the ranges.)
 
     ``effort``: rlimit per question.  ``questions``: how many went to Z3.  ``scope``: how terms
     for it are built, folded by plain arithmetic or as they stand.
@@ -107,7 +109,7 @@ class Solver:
     questions: int = 0
     scope: type[Scope] = Scope
     observer: Observer | None = None
-    cache: dict[Bool, Answer] = field(default_factory=dict)
+    cache: dict[Bool, tuple[Answer, tuple[str, ...]]] = field(default_factory=dict)
     context: z3.Context = field(default_factory=z3.Context)
 
     def model(
@@ -120,14 +122,18 @@ class Solver:
         if term is False:
             return Answer(False)
         variables = variables or {}
-        key = (term, tuple(symbols.items()), tuple(variables.items()))
+        names: dict[str, str] = {}
+        form = renamed(term, names)
+        key = (form, tuple(symbols.items()), tuple(variables.items()))
         if key not in self.cache:
             started = time.monotonic()
-            answer = self.cache[key] = self._ask(term, symbols, variables)
+            answer = self._ask(term, symbols, variables)
+            self.cache[key] = answer, tuple(names)
             if self.observer is not None:
                 asked = Asked(term, _listed(symbols), _listed(variables))
                 self.observer(asked, answer, time.monotonic() - started)
-        return self.cache[key]
+        answer, known = self.cache[key]
+        return _with_sets(answer, dict(zip(known, names, strict=True)))
 
     def _ask(
         self,
@@ -151,6 +157,24 @@ class Solver:
         if result == z3.unknown:
             return Answer(None, reason=solver.reason_unknown())
         return Answer(True, _read(solver, encoder, symbols, variables))
+
+
+def renamed(term: Bool, names: dict[str, str]) -> Bool:
+    """The term with its used sets numbered as they occur; ``names``: name → number."""
+    if isinstance(term, bool) or term[0] in ("le", "eq"):
+        return term
+    if term[0] == "used":
+        return ("used", names.setdefault(term[1], str(len(names))), term[2])
+    return (term[0], *(renamed(part, names) for part in term[1:]))
+
+
+def _with_sets(answer: Answer, names: Mapping[str, str]) -> Answer:
+    """The answer with its used sets under other names."""
+    values = answer.values
+    if values is None or all(old == new for old, new in names.items()):
+        return answer
+    sets = {names[name]: members for name, members in values.sets.items()}
+    return replace(answer, values=replace(values, sets=sets))
 
 
 def _check(solver: z3.Solver) -> Any:

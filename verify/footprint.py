@@ -39,9 +39,12 @@ from .access import (
     bank_of_node,
     expert_stride,
 )
+from .lookup import Fills, Readers, computes
 from .order import Order, Part, copy_contract
-from .region import Region, Unsupported, region_of
+from .region import Region, Unsupported
 from .sequential import INITIAL, Event, Sequential, Time, callback_names, callback_time
+from .slice import Line, Numbered
+from .spans import Span, Spans
 from .tail import past_region
 
 
@@ -54,27 +57,39 @@ class Footprints:
         self.writes: list[Write] = []
         self.by_space: dict[str, list[Write]] = {}
         self.by_event: dict[Event, list[Write]] = {}
-        self._regions: dict[str, Region] = {}
         #: fills of each group, in issue order
         self.fills: dict[str, list[tuple[int, int]]] = {}
+        #: spaces with a write of unknown place
+        self.inexact: set[str] = set()
+        self._lines: dict[str, Spans[dict[tuple[str, bool], Line]]] = {}
+        self._carried: dict[tuple[int, Event], bool] = {}  # copies, by their part
         #: used set that each fill brings in
         self.filled: dict[tuple[int, int], str] = {}
         #: used set of each ``copy_experts``, by destination and pass
         self._used: dict[tuple[str, int], str] = {}
-        #: fills in issue order, with (pass, command)
-        self._filled_so_far: list[tuple[FillBank, tuple[int, int]]] = []
+        self._fills_so_far = Fills()
+        self._readers = Readers(schedule)
+        self._computes = computes(schedule, order) if schedule.graph.banks else {}
         for parts in order.by_command.values():
             self._add(parts)
-        for write in self.writes:
-            self.by_space.setdefault(write.region.space, []).append(write)
+        self._index()
+
+    def _index(self) -> None:
+        places: dict[str, dict[Span, dict[tuple[str, bool], Line]]] = {}
+        for number, write in enumerate(self.writes):
+            region, part = write.region, self.order.parts[write.part]
+            self.by_space.setdefault(region.space, []).append(write)
             if write.event is not None:
                 self.by_event.setdefault(write.event, []).append(write)
+            if not region.exact:
+                self.inexact.add(region.space)
+            lines = places.setdefault(region.space, {}).setdefault(region.span, {})
+            lines.setdefault((part.queue, part.loose), []).append(Numbered(number, write))
+        self._lines = {space: Spans(found.items()) for space, found in places.items()}
 
     def region(self, name: str) -> Region:
         """A tensor's bytes where it is placed."""
-        if name not in self._regions:
-            self._regions[name] = region_of(self.schedule, name)
-        return self._regions[name]
+        return self.sequential.placed(name)
 
     # -- one method a command ---------------------------------------------------------------
 
@@ -164,7 +179,7 @@ class Footprints:
     def _copy_experts(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, CopyExperts)
         iteration = self._consumed_in(command, parts[0].iteration)
-        node = self._reader(command)
+        node = self._readers.of_experts(command, self.original)
         if command.ids is not None:
             read = self._read(parts[0], command.ids, command.ids, None, "ids")
             if node is not None:
@@ -191,16 +206,16 @@ class Footprints:
     def _fill(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, FillBank)
         graph, place = self.schedule.graph, (parts[0].command, parts[0].iteration)
-        self._filled_so_far.append((command, place[::-1]))
         banks = [graph.find_bank(name) for name in command.banks]
         first = banks[0]
         assert first is not None
+        self._fills_so_far.add(command, first, place[::-1])
         if first.policy != "lru-slots":
             raise Unsupported(f"bank {first.name!r}: what {first.policy} evicts is not known here")
         if len({self._memories(bank) for bank in banks if bank is not None}) > 1:
             raise Unsupported(f"fill of {', '.join(command.banks)}: not all of the same memories")
         self.fills.setdefault(first.group, []).append(place)
-        node = self._bank_reader(command)
+        node = self._readers.of_banks(command)
         time = None
         if node is not None:
             time = Time(parts[0].iteration, 1, graph.position(node.dst), 1)
@@ -268,11 +283,17 @@ class Footprints:
 
     def writers(self, read: Read) -> list[Write]:
         """Writes that may touch the read's bytes, other than the reader's own, in issue order."""
-        return [
-            write
-            for write in self.by_space.get(read.region.space, ())
-            if write.part != read.part and write.region.may_meet(read.region)
-        ]
+        found = [numbered for line in self.lines(read) for numbered in line]
+        found.sort(key=lambda numbered: numbered.number)
+        return [write for _, write in found if write.part != read.part]
+
+    def lines(self, read: Read) -> list[Line]:
+        """The same, as the lines of :mod:`.slice`; the reader's own writes are among them."""
+        spans = self._lines.get(read.region.space)
+        if spans is None:
+            return []
+        met = spans.meeting(read.region.span)
+        return [line for group in met for lines in group for line in lines.values()]
 
     def carries(self, write: Write, event: Event | None) -> bool:
         """Whether a write is of that event, or a copy that can read what carries it."""
@@ -280,7 +301,12 @@ class Footprints:
             return False
         if write.source is None:
             return write.event == event
-        source = write.source
+        key = (write.part, event)
+        if key not in self._carried:
+            self._carried[key] = self._hands_on(write.source, event)
+        return self._carried[key]
+
+    def _hands_on(self, source: Read, event: Event) -> bool:
         usage = self.schedule.location(source.region.tensor.name).usage
         if event == INITIAL and usage not in (None, Usage.COMPUTE):
             return True
@@ -318,12 +344,12 @@ class Footprints:
         if node.op == "get_rows":
             if index != 0:
                 return read
-            fill = self._publishing(place, bank, lambda c: c.slot_map == name)
+            fill = self._fills_so_far.publishing(bank, place, name)
             return replace(read, bank=BankUse(bank, "map", fill))
         if index == 1:
             return read
         chooser, ids, time = self._chosen_by(node, bank, place)
-        fill = self._latest(chooser, lambda c: bank.name in c.banks)
+        fill = self._fills_so_far.latest(bank.name, chooser)
         if index == 0:
             slots = self.slots(bank)
             region = replace(read.region, length=slots.length)
@@ -331,17 +357,10 @@ class Footprints:
             return replace(read, region=region, bank=BankUse(bank, "slots", fill, needs))
         if name == bank.slot_ids:
             # A later fill of the layer, perhaps of other banks, may have published them again.
-            latest = self._publishing(chooser, bank, lambda c: c.slot_ids == name)
+            latest = self._fills_so_far.publishing(bank, chooser, name)
             needs = self.sequential.used_set(ids, time) if latest != fill else ""
             return replace(read, bank=BankUse(bank, "ids", latest or fill, needs))
         return read
-
-    def _publishing(
-        self, place: Part, bank: Bank, wanted: Callable[[FillBank], bool]
-    ) -> tuple[int, int] | None:
-        """The latest fill for the bank's layer that publishes slots there, perhaps one that loads
-        other banks of the layer: all of them keep an expert in the same slot."""
-        return self._latest(place, lambda c: self._of_layer(c, bank) and wanted(c))
 
     def _chosen_by(self, node: Node, bank: Bank, place: Part) -> tuple[Part, str, Time]:
         """What chose the slots of a matmul, with which ids and when: itself, or a ``get_rows``."""
@@ -350,11 +369,8 @@ class Footprints:
         if node.src[2] == bank.slot_ids or rows is None:
             return place, bank.ids, Time(iteration, 1, graph.position(node.dst), 1)
         time = Time(iteration, 1, graph.position(rows.dst), 1)
-        for (command, when), parts in self.order.by_command.items():
-            what = (self.schedule.program or ())[command]
-            if when == iteration and isinstance(what, Compute) and what.node == rows.dst:
-                return parts[0], rows.src[1], time
-        return place, rows.src[1], time
+        chooser = self._computes.get((rows.dst, iteration), place)
+        return chooser, rows.src[1], time
 
     def _raw_ids_on_bank(self, node: Node) -> bool:
         bank = self.schedule.graph.find_bank(node.src[0])
@@ -364,48 +380,13 @@ class Footprints:
         graph = self.schedule.graph
         if graph.find_bank(node.src[0]) is not None:
             return False
-        return any(source == bank.slot_ids for bank in graph.banks)
-
-    def _of_layer(self, command: FillBank, bank: Bank) -> bool:
-        first = self.schedule.graph.find_bank(command.banks[0])
-        return first is not None and (first.group, first.layer) == (bank.group, bank.layer)
-
-    def _latest(self, place: Part, wanted: Callable[[FillBank], bool]) -> tuple[int, int] | None:
-        """The latest fill of a kind that is issued before ``place``."""
-        for command, where in reversed(self._filled_so_far):
-            if wanted(command) and where < (place.iteration, place.command):
-                return where[1], where[0]
-        return None
-
-    def _bank_reader(self, command: FillBank) -> Node | None:
-        for node in self.schedule.graph.nodes:
-            bank = bank_of_node(self.schedule, node)
-            if bank is not None and bank.name in command.banks and node.op != "get_rows":
-                return node
-        return None
+        return graph.find_slot_ids(source) is not None
 
     def _consumed_in(self, command: CopyExperts, iteration: int) -> int:
         current, target = command.split, command.for_split
         if current is None or target is None or target >= current:
             return iteration
         return iteration + 1
-
-    def _reader(self, command: CopyExperts) -> Node | None:
-        """The matmul that reads the copied experts: of the split that consumes, if it has one;
-        of several readers the one whose ids chose them."""
-        schedule = self.schedule
-        nodes = [
-            n for n in schedule.graph.nodes if n.op == "mul_mat_id" and n.src[0] == command.src
-        ]
-        split = command.for_split if command.for_split is not None else command.split
-        if split is not None and schedule.splits is not None:
-            span = schedule.splits[split]
-            here = [n for n in nodes if span.start <= schedule.graph.position(n.dst) < span.end]
-            nodes = here or nodes
-        if command.ids is not None:
-            chosen = self.original(command.ids)
-            nodes = [n for n in nodes if self.original(n.src[2]) == chosen] or nodes
-        return nodes[0] if nodes else None
 
     def _used_set(self, ids: str, node: Node | None, iteration: int) -> str:
         """The set that ``ids`` names: that of the matmul if it is the same tensor or its copy."""

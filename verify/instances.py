@@ -168,9 +168,8 @@ class Tensors:
         assert read.time is not None
         sequential = self.judge.sequential
         logical = sequential.region(read.due.name)
-        for event, region in sequential.writers(logical.space, read.time):
-            if region.may_meet(logical):
-                return event if covers(region, logical) and _whole(logical) else None
+        for event, region in sequential.writers(logical, read.time):
+            return event if covers(region, logical) and _whole(logical) else None
         if logical.space.startswith("base:") or self._holds_slots(logical):
             return None
         return INITIAL

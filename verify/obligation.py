@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..model.schedule import Schedule
-from ..model.symbol import Condition
+from ..model.symbol import Condition, Expr
 from .access import MAY_READ, PAST, Read, Write, selects, starts_with_content
 from .banks import Banks
 from .encode import Solver
@@ -27,14 +27,14 @@ from .sequential import (
     INITIAL,
     Event,
     Sequential,
-    logical_space,
-    shift_to_logical,
 )
+from .slice import near
 from .tail import UNCLEAR, Tails
 from .term import Bool, Int, Scope, Values, conj, disj, neg, number, quotient, size, variable
 from .unknown_places import UnknownPlaces
 
 BYTE = "byte"
+_BYTE = variable(BYTE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,7 @@ class Judge:
         self.tails = Tails(self)
         self.unknown_places = UnknownPlaces(schedule, sequential, footprints)
         self.obligations = 0
+        self._scope_of: dict[Expr, tuple[Scope, Scope]] = {}
         scope = solver.scope(symbols, {})
         self.regime = scope.condition(regime)
         facts = (
@@ -131,13 +132,13 @@ class Judge:
                 known = "where a view lies in its base is" if whole else "more than its size is"
                 yield Undecided(read, f"{known} not known")
             return
-        scope = self._scope(read.region)
-        byte = variable(BYTE)
+        scope, bare = self._scopes(read.region)
+        byte = _BYTE
         if read.role == PAST:
-            yield from self._judge_tails(read, byte, scope)
+            yield from self._judge_tails(read, byte, scope, bare)
             return
-        address = size(read.region.start) + byte
-        domain = conj([self.regime, *self._domain(read, byte, address, scope)])
+        address = read.region.origin + byte
+        domain = conj([self.regime, *self._domain(read, byte, address, bare)])
         if domain is False:
             return
         for condition, target in self._targets(read, byte, scope):
@@ -149,8 +150,9 @@ class Judge:
             self.obligations += 1
             yield from self._ask(read, write, relation, conj([domain, wrong]), None, scope)
 
-    def _judge_tails(self, read: Read, byte: Int, scope: Scope) -> Iterator[Fault | Undecided]:
-        bare = self.solver.scope(scope.symbols, scope.variables, self.facts)
+    def _judge_tails(
+        self, read: Read, byte: Int, scope: Scope, bare: Scope
+    ) -> Iterator[Fault | Undecided]:
         domain = conj([self.regime, self.tails.domain(read, byte, bare)])
         for write, relation, wrong in self.tails.wrongs(read, byte, bare):
             self.obligations += 1
@@ -161,14 +163,20 @@ class Judge:
                 else:
                     yield outcome
 
-    def _scope(self, region: Region) -> Scope:
-        _, high = region.extent.bounds(self.symbols)
-        inside = {("le", variable(BYTE) + 1 - size(region.extent))}
-        return self.solver.scope(self.symbols, {BYTE: (0, max(high - 1, 0))}, self.facts | inside)
+    def _scopes(self, region: Region) -> tuple[Scope, Scope]:
+        """What is known of a byte of the region: that it lies within the extent, and (for the
+        statement of just that) only what else is known."""
+        extent = region.extent
+        if extent not in self._scope_of:
+            variables = {BYTE: (0, max(extent.bounds(self.symbols)[1] - 1, 0))}
+            inside = {("le", _BYTE + 1 - size(extent))}
+            self._scope_of[extent] = (
+                self.solver.scope(self.symbols, variables, self.facts | inside),
+                self.solver.scope(self.symbols, variables, self.facts),
+            )
+        return self._scope_of[extent]
 
-    def _domain(self, read: Read, byte: Int, address: Int, scope: Scope) -> list[Bool]:
-        # The extent is a fact of the scope (it folds), so it is stated here without it.
-        bare = self.solver.scope(scope.symbols, scope.variables, self.facts)
+    def _domain(self, read: Read, byte: Int, address: Int, bare: Scope) -> list[Bool]:
         parts = [read.region.contains(address, bare)]
         if read.experts is not None:
             parts.append(selects(read.experts, quotient(byte, read.experts.stride), bare))
@@ -180,8 +188,8 @@ class Judge:
             yield True, self._bank_target(read, byte)
             return
         logical = self.sequential.region(read.due.name)
-        address = size(logical.start) + rearrange(byte, read.region.tensor, logical.tensor)
-        for due in self.sequential.due(logical.space, address, read.time, scope):
+        address = logical.origin + rearrange(byte, read.region.tensor, logical.tensor)
+        for due in self.sequential.due(logical, address, read.time, scope):
             if due.condition is False:
                 continue
             target = Target(due.event, logical.space, address) if due.event is not None else None
@@ -198,7 +206,7 @@ class Judge:
         assert name is not None
         event = Event(kind, command, iteration, bank.name if kind == "state" else "")
         region = self.sequential.region(name)
-        address = size(region.start) + rearrange(byte, read.region.tensor, region.tensor)
+        address = region.origin + rearrange(byte, read.region.tensor, region.tensor)
         return Target(event, region.space, address)
 
     def _ask(
@@ -216,7 +224,7 @@ class Judge:
         elif answer.found:
             assert answer.values is not None
             values = answer.values
-            start = values.value(size(read.region.start))
+            start = values.value(read.region.origin)
             address = start + values.variables[BYTE]
             for root, path in self._roots(read, write, relation, address, target, values):
                 yield Fault(read, root, target, values, path, term)
@@ -232,14 +240,17 @@ class Judge:
             return
         before: list[tuple[Write, Bool]] = []
         raced: list[Bool] = []  # bytes that are wrong already: each fault is told once
-        for write in self.footprints.writers(read):
-            here = self.covers(write, address, scope)
-            if here is False or self.order.before(read.part, write.part):
-                continue
+        for _, write, here, ended in near(
+            self.order,
+            read.part,
+            self.footprints.lines(read),
+            lambda write: self.covers(write, address, scope),
+            everything=self.banks.guarded(read, target.event),
+        ):
             if self.banks.alien(write, read, target.event):
                 wrong = here
                 yield write, "destroyed", wrong
-            elif not self.order.before(write.part, read.part):
+            elif not ended:
                 if self.banks.told_by_serving(write, target.event):
                     continue
                 wrong = conj([here, self.banks.clash(write, target.event, scope)])
@@ -248,24 +259,25 @@ class Judge:
                 before.append((write, here))
                 continue
             raced.append(neg(wrong))
-        for write, here in before:
-            latest = self.latest(write, here, before)
+        for place, (write, here) in enumerate(before):
+            latest = self.latest(write, here, before[place + 1 :])
             if latest is not False:
                 good = self._writes(write, address, target, scope)
                 yield write, "stale", conj([*raced, latest, neg(good)])
+        if any(here is True for _, here in before):
+            yield None, "none", False
+            return
         empty = conj([*raced, *(neg(here) for _, here in before)])
         if starts_with_content(self.schedule, read.region.space) and target.event == INITIAL:
             empty = conj([empty, neg(self._is_at(address, read.region.space, target, scope))])
         yield None, "none", empty
 
     def latest(self, write: Write, here: Bool, found: list[tuple[Write, Bool]]) -> Bool:
-        # From the end, what covers the byte in any case is found soonest: most bytes of a shared
-        # buffer have many writers, of which the last is the one that counts.
-        for other, covers in reversed(found):
-            if covers is True and self.order.before(write.part, other.part):
-                return False
-        later = (neg(covers) for w, covers in found if self.order.before(write.part, w.part))
-        return conj([here, *later])
+        """Where the write is the latest of those found, as far as order says."""
+        later = [covers for w, covers in found if self.order.before(write.part, w.part)]
+        if any(covers is True for covers in later):
+            return False
+        return conj([here, *map(neg, later)])
 
     def _sees(self, read: Read, address: Int, target: Target, scope: Scope) -> Bool:
         """Whether the read of a copy gets the target's version at that byte in every order."""
@@ -274,10 +286,10 @@ class Judge:
     def _writes(self, write: Write, address: Int, target: Target, scope: Scope) -> Bool:
         """Whether the write gives that byte the target's version."""
         if write.source is not None:
-            inside = address - size(write.region.start)
+            inside = address - write.region.origin
             source = write.source.region
             moved = rearrange(inside, write.region.tensor, source.tensor)
-            return self._sees(write.source, size(source.start) + moved, target, scope)
+            return self._sees(write.source, source.origin + moved, target, scope)
         if write.event is None:
             return False
         if write.event.kind == "state" and target.event.kind == "state":
@@ -286,18 +298,15 @@ class Judge:
             return neg(self.banks.clash(write, target.event, scope))
         if write.event != target.event:
             return False
-        base = self.schedule.base(write.region.tensor.name).name
-        if logical_space(self.schedule, base) != target.space:
-            return False
-        own = address - size(shift_to_logical(self.schedule, base))
-        return scope.eq(own, target.address)
+        space, shift = self.sequential.logical(write.region.tensor.name)
+        return space == target.space and scope.eq(address - shift, target.address)
 
     def covers(self, write: Write, address: Int, scope: Scope) -> Bool:
         """Whether the write touches that byte of its space."""
         here = write.region.contains(address, scope)
         if write.experts is None or here is False:
             return here
-        inside = address - size(write.region.start)
+        inside = address - write.region.origin
         experts = write.experts
         expert = quotient(inside, experts.stride)
         moved = [selects(experts, expert, scope)]
@@ -331,12 +340,12 @@ class Judge:
             return [(Root(read, write, relation, address), ())]
         scope = Scope({n: (v, v) for n, v in values.symbols.items()}, {})
         fixed = Target(target.event, target.space, number(values.value(target.address)))
-        start = values.value(size(write.region.start))
+        start = values.value(write.region.origin)
         if not self._hands_on(write, number(address - start), fixed, values):
             return [(Root(read, write, relation, address), ())]  # a copy of something else
         source = write.source.region
         moved = rearrange(number(address - start), write.region.tensor, source.tensor)
-        inner = values.value(size(source.start) + moved)
+        inner = values.value(source.origin + moved)
         found = []
         for cause, how, wrong in self._wrongs(write.source, number(inner), fixed, scope):
             if not values.holds(wrong):
@@ -354,4 +363,4 @@ class Judge:
         if meant.space != target.space:
             return self.footprints.carries(write, target.event)  # by way of a staging place
         moved = rearrange(inside, write.region.tensor, meant.tensor)
-        return values.value(size(meant.start) + moved) == values.value(target.address)
+        return values.value(meant.origin + moved) == values.value(target.address)

@@ -9,8 +9,8 @@ and the host, and is followed by the queue's next record and the host's next wai
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from ..model.command import (
     Command,
@@ -24,6 +24,22 @@ from ..model.command import (
 )
 from ..model.device import HOST, Contract
 from ..model.schedule import Schedule
+from .closure import (
+    NONE,
+    PLAIN,
+    RECORD,
+    SYNC_EVENT,
+    SYNC_QUEUE,
+    VOID,
+    WAIT,
+    Clocks,
+    Ints,
+    Steps,
+    closure,
+)
+
+#: From so many parts the compiled twin is worth its loading time.
+LARGE = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +58,60 @@ class Part:
 class Order:
     """The parts of all passes, and ``before(a, b)``: a has ended when b starts, always."""
 
-    parts: list[Part] = field(default_factory=list)
-    by_command: dict[tuple[int, int], tuple[Part, ...]] = field(default_factory=dict)
-    #: direct predecessors of each part, enough to imply the rest
-    edges: list[tuple[int, ...]] = field(default_factory=list)
+    parts: list[Part]
+    by_command: dict[tuple[int, int], tuple[Part, ...]]
     #: waits that name an event that their queue cannot wait for: ``(command, iteration)``
-    void_waits: list[tuple[int, int]] = field(default_factory=list)
+    void_waits: list[tuple[int, int]]
     #: waits and event syncs of the last pass that no record precedes
-    unmet_waits: list[tuple[int, int]] = field(default_factory=list)
-    _chain: list[int] = field(default_factory=list)
-    _position: list[int] = field(default_factory=list)
-    _clock: list[tuple[int, ...]] = field(default_factory=list)
-    #: for loose parts: what follows them directly
-    _followers: dict[int, list[int]] = field(default_factory=dict)
+    unmet_waits: list[tuple[int, int]]
+    steps: Steps
+    clocks: Clocks
+    width: int
+    #: chain of each part, ``NONE`` of a loose one
+    _chain: Ints
+    _edges: list[tuple[int, ...]] | None = None
 
     def before(self, a: int, b: int) -> bool:
         """Whether part ``a`` ends before part ``b`` starts in every execution."""
-        if a == b:
-            return False
+        if a >= b:
+            return False  # nothing that is issued later must end first
         chain = self._chain[a]
-        if chain >= 0:
-            return self._clock[b][chain] >= self._position[a]
-        return any(f == b or self.before(f, b) for f in self._followers[a])
+        if chain == 0 or chain == self._chain[b] != NONE:
+            return True
+        if chain != NONE:
+            return self.clocks.rows[self.clocks.row[b] * self.width + chain] >= a
+        followers = self.clocks.recorded[a], self.clocks.synced[a]
+        return any(f == b or (f != NONE and self.before(f, b)) for f in followers)
 
     def part(self, command: int, iteration: int, name: str | None = None) -> Part:
         """The part of that name; without a name the last (the one that writes)."""
         parts = self.by_command[command, iteration]
         return parts[-1] if name is None else next(p for p in parts if p.name == name)
+
+    @property
+    def edges(self) -> list[tuple[int, ...]]:
+        """Direct predecessors of each part, enough to imply the rest."""
+        if self._edges is None:
+            self._edges = list(self._direct())
+        return self._edges
+
+    def _direct(self) -> Iterator[tuple[int, ...]]:
+        chain_of, loose, does, of, _ = self.steps
+        tails, waits = [NONE] * self.width, [NONE] * self.width
+        followed: dict[int, list[int]] = {}  # loose parts, by what follows them
+        for part, chain in enumerate(chain_of):
+            found = [tails[0], waits[chain] if loose[part] else tails[chain]]
+            if loose[part]:
+                for follower in (self.clocks.recorded[part], self.clocks.synced[part]):
+                    followed.setdefault(follower, []).append(part)
+            else:
+                found += [self.clocks.met[part], *followed.get(part, ())]
+                if does[part] == SYNC_QUEUE and of[part] > 0:
+                    found.append(tails[of[part]])
+                if does[part] == WAIT:
+                    waits[chain] = part
+                tails[chain] = part
+            yield tuple(dict.fromkeys(other for other in found if other >= 0))
 
 
 def part_names(schedule: Schedule, command: Command) -> tuple[tuple[str, str, bool], ...]:
@@ -112,112 +155,99 @@ def copy_memories(schedule: Schedule, command: Copy | CopyExperts | FillBank) ->
     return schedule.location(source).memory or "", schedule.location(target).memory or ""
 
 
-@dataclass(slots=True)
-class _Builder:
-    schedule: Schedule
-    order: Order
-    chains: dict[str, int]
-    tails: list[int]  # last part of each chain, -1 if none
-    last_wait: dict[str, int] = field(default_factory=dict)
-    records: dict[str, tuple[int, str]] = field(default_factory=dict)  # event → (part, queue)
-    pending: dict[str, list[int]] = field(default_factory=dict)  # queue → loose, no record yet
-    unsynced: dict[str, list[int]] = field(default_factory=dict)  # queue → loose, no host wait yet
+_DOES = {Record: RECORD, Wait: WAIT, SyncEvent: SYNC_EVENT, SyncQueue: SYNC_QUEUE}
 
-    def add(self, command: int, iteration: int, name: str, queue: str, loose: bool) -> Part:
-        order = self.order
-        part = Part(len(order.parts), command, iteration, name, queue, loose)
-        order.parts.append(part)
-        edges = [self.tails[0]] if self.tails[0] >= 0 else []
-        chain = self.chains[queue]
-        if loose:
-            wait = self.last_wait.get(queue)
-            edges += [wait] if wait is not None else []
-            order._chain.append(-1)
-            order._position.append(-1)
-            order._followers[part.index] = []
-            self.pending.setdefault(queue, []).append(part.index)
-            self.unsynced.setdefault(queue, []).append(part.index)
-        else:
-            edges += [self.tails[chain]] if chain and self.tails[chain] >= 0 else []
-            order._chain.append(chain)
-            order._position.append(self._next(chain))
-            self.tails[chain] = part.index
-        order.edges.append(tuple(edges))
-        order._clock.append(self._join(edges))
-        return part
 
-    def _next(self, chain: int) -> int:
-        tail = self.tails[chain]
-        return 0 if tail < 0 else self.order._position[tail] + 1
+class _Numbers:
+    """Queues, events and devices as the numbers that the closure works on."""
 
-    def _join(self, predecessors: list[int]) -> tuple[int, ...]:
-        clock = [-1] * len(self.chains)
-        for index in predecessors:
-            for chain, position in enumerate(self.order._clock[index]):
-                clock[chain] = max(clock[chain], position)
-            chain = self.order._chain[index]
-            if chain >= 0:
-                clock[chain] = max(clock[chain], self.order._position[index])
-        return tuple(clock)
+    def __init__(self, schedule: Schedule, queues: Iterable[str]) -> None:
+        self.schedule = schedule
+        self.chains = {HOST: 0}
+        for queue in queues:
+            self.chains.setdefault(queue, len(self.chains))
+        self.events: dict[str, int] = {}
+        self.kinds = [HOST, *(device.name for device in schedule.graph.devices)]
+        self._kind = {name: number for number, name in enumerate(self.kinds)}
 
-    def follow(self, part: Part, predecessors: list[int]) -> None:
-        """Order ``predecessors`` before a part that is the last of its chain."""
-        order = self.order
-        for index in predecessors:
-            if order._chain[index] < 0:
-                order._followers[index].append(part.index)
-        joined = self._join(predecessors)
-        known = order._clock[part.index]
-        order._clock[part.index] = tuple(map(max, known, joined))
-        order.edges[part.index] += tuple(predecessors)
-
-    def link(self, part: Part, command: Command) -> None:
-        """The edges that waits, records and host synchronisation add."""
-        if isinstance(command, Record):
-            self.follow(part, self.pending.pop(command.queue, []))
-            self.records[command.event] = (part.index, command.queue)
-        elif isinstance(command, Wait | SyncEvent):
-            self._await(part, command)
-        elif isinstance(command, SyncQueue) and command.queue in self.chains:
-            tail = self.tails[self.chains[command.queue]] if command.queue != HOST else -1
-            awaited = self.unsynced.pop(command.queue, [])
-            self.follow(part, awaited + ([tail] if tail >= 0 else []))
-
-    def _await(self, part: Part, command: Wait | SyncEvent) -> None:
-        record = self.records.get(command.event)
-        place = (part.command, part.iteration)
-        if isinstance(command, Wait):
-            self.last_wait[command.queue] = part.index
-        if record is None:
-            if part.iteration == self.schedule.repeat - 1:
-                self.order.unmet_waits.append(place)
-            return
-        index, queue = record
+    def of(self, command: Command) -> tuple[int, int, int]:
+        """``(does, of, kind)`` of :class:`.closure.Steps`."""
+        does = _DOES.get(type(command), PLAIN)
+        if isinstance(command, SyncQueue):
+            return does, self.chains.get(command.queue, NONE), 0
+        if not isinstance(command, Record | Wait | SyncEvent):
+            return does, NONE, 0
+        event = self.events.setdefault(command.event, len(self.events))
         if isinstance(command, SyncEvent):
-            self.follow(part, [index])
-            return
-        waiter = self.schedule.queue_device(command.queue)
-        kind = self.schedule.queue_device(queue)
-        if waiter == HOST or self.schedule.graph.device(waiter).may_wait_for(kind):
-            self.follow(part, [index])
-        else:
-            self.order.void_waits.append(place)
+            return does, event, 0
+        return does, event, self._kind[self.schedule.queue_device(command.queue)]
+
+    def may_wait(self) -> list[int]:
+        """Of each two devices: whether queues of the first can wait for events of the second."""
+        device = self.schedule.graph.device
+        return [
+            int(waiter == HOST or device(waiter).may_wait_for(kind))
+            for waiter in self.kinds
+            for kind in self.kinds
+        ]
 
 
-def build_order(schedule: Schedule, exists: Callable[[int, int], bool]) -> Order:
-    """The order of all passes; ``exists(command, iteration)`` says which commands there are."""
+def build_order(
+    schedule: Schedule, exists: Callable[[int, int], bool], compiled: bool | None = None
+) -> Order:
+    """The order of all passes; ``exists(command, iteration)`` says which commands there are.
+
+    ``compiled``: which twin of the closure runs (``None``: by the program's size).
+    """
     assert schedule.program is not None
     names = [part_names(schedule, command) for command in schedule.program]
-    chains = {HOST: 0}
-    for named in names:
-        for _, queue, _ in named:
-            chains.setdefault(queue, len(chains))
-    builder = _Builder(schedule, Order(), chains, [-1] * len(chains))
+    numbers = _Numbers(schedule, (queue for named in names for _, queue, _ in named))
+    actions = [numbers.of(command) for command in schedule.program]
+    parts: list[Part] = []
+    by_command: dict[tuple[int, int], tuple[Part, ...]] = {}
+    done: list[tuple[int, int, int]] = []
     for iteration in range(schedule.repeat):
-        for index, command in enumerate(schedule.program):
-            if not exists(index, iteration):
-                continue
-            parts = tuple(builder.add(index, iteration, *name) for name in names[index])
-            builder.order.by_command[index, iteration] = parts
-            builder.link(parts[-1], command)
-    return builder.order
+        for index, named in enumerate(names):
+            if exists(index, iteration):
+                first = len(parts)
+                for name, queue, loose in named:
+                    parts.append(Part(len(parts), index, iteration, name, queue, loose))
+                    done.append(actions[index])
+                by_command[index, iteration] = tuple(parts[first:])
+    chain = [numbers.chains[part.queue] for part in parts]
+    free = [int(part.loose) for part in parts]
+    does = [entry[0] for entry in done]
+    steps = Steps(chain, free, does, [entry[1] for entry in done], [entry[2] for entry in done])
+    width = len(numbers.chains)
+    if compiled is None:
+        compiled = len(parts) >= LARGE
+    run = _compiled if compiled else _plain
+    clocks = run(steps, width, numbers)
+    waits = [part for part in parts if does[part.index] in (WAIT, SYNC_EVENT)]
+    return Order(
+        parts, by_command,
+        [(p.command, p.iteration) for p in waits if clocks.met[p.index] == VOID],
+        [
+            (p.command, p.iteration)
+            for p in waits
+            if clocks.met[p.index] == NONE and p.iteration == schedule.repeat - 1
+        ],
+        steps, clocks, width,
+        [NONE if loose else c for c, loose in zip(chain, free, strict=True)],
+    )  # fmt: skip
+
+
+def _plain(steps: Steps, width: int, numbers: _Numbers) -> Clocks:
+    count = len(steps.chain)
+    none = [NONE] * count
+    out = Clocks([0] * count, [0] * ((4 * count + 1) * width), none, none.copy(), none.copy())
+    kinds, events = len(numbers.kinds), [NONE] * len(numbers.events)
+    used = closure(steps, width, kinds, numbers.may_wait(), events, [NONE] * (6 * width), out)
+    del out.rows[used * width :]
+    return out
+
+
+def _compiled(steps: Steps, width: int, numbers: _Numbers) -> Clocks:
+    from .closure_compiled import run
+
+    return run(steps, width, len(numbers.kinds), numbers.may_wait(), len(numbers.events))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ..model.schedule import Schedule, same_layout
 from ..model.symbol import Expr
@@ -34,14 +34,23 @@ class Region:
     span: tuple[int, int]
     length: Expr | None = None
     exact: bool = True
+    #: bytes from the first to one past the last
+    extent: Expr = field(init=False, repr=False, compare=False)
+    contiguous: bool = field(init=False, repr=False, compare=False)
+    #: the start as a term
+    origin: Int = field(init=False, repr=False, compare=False)
+    #: all that says, with an offset from the start, whether a byte is one of these
+    form: tuple[object, ...] = field(init=False, repr=False, compare=False)
 
-    @property
-    def extent(self) -> Expr:
-        return self.length if self.length is not None else self.tensor.extent
-
-    @property
-    def contiguous(self) -> bool:
-        return self.length is not None or self.tensor.packed or not self.tensor.shape
+    def __post_init__(self) -> None:
+        tensor, headed = self.tensor, self.length is not None
+        extent = self.length if self.length is not None else tensor.extent
+        contiguous = headed or tensor.packed or not tensor.shape
+        layout = () if contiguous else (tensor.dtype, tensor.shape, tensor.nb)
+        object.__setattr__(self, "extent", extent)
+        object.__setattr__(self, "contiguous", contiguous)
+        object.__setattr__(self, "origin", size(self.start))
+        object.__setattr__(self, "form", (extent, layout))
 
     def may_meet(self, other: Region) -> bool:
         """Whether the spans of two regions of one space overlap."""
@@ -49,7 +58,13 @@ class Region:
 
     def contains(self, address: Int, scope: Scope) -> Bool:
         """Whether an address of the space is one of these bytes."""
-        inside = address - size(self.start)
+        inside = address - self.origin
+        key = inside, self.form
+        if key not in scope.known:
+            scope.known[key] = self._contains(inside, scope)
+        return scope.known[key]
+
+    def _contains(self, inside: Int, scope: Scope) -> Bool:
         within = [scope.le(number(0), inside), scope.lt(inside, size(self.extent))]
         if not self.contiguous and False not in within:
             within.extend(_on_strides(inside, self.tensor, scope))
@@ -65,9 +80,10 @@ def region_of(schedule: Schedule, name: str) -> Region:
     return _region(schedule, place.space, place.offset, tensor, exact)
 
 
-def logical_region_of(schedule: Schedule, name: str, space: str, origin: Expr) -> Region:
-    """The same in another space, whose address 0 lies at ``origin`` in this one."""
-    region = region_of(schedule, name)
+def moved_region(schedule: Schedule, region: Region, space: str, origin: Expr) -> Region:
+    """A region in another space, whose address 0 lies at ``origin`` in this one."""
+    if not origin.terms:
+        return replace(region, space=space)
     return _region(schedule, space, region.start - origin, region.tensor, region.exact)
 
 

@@ -6,6 +6,8 @@ In it every base tensor in a compute buffer has bytes of its own; only what is p
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,8 +18,9 @@ from ..model.graph import Node
 from ..model.ops import OPS
 from ..model.schedule import Schedule
 from ..model.symbol import Expr
-from .region import Region, logical_region_of, region_of
-from .term import Bool, Int, Scope, conj, neg
+from .region import Region, moved_region, region_of
+from .spans import Spans
+from .term import Bool, Int, Scope, conj, neg, size
 
 
 class Time(NamedTuple):
@@ -83,7 +86,14 @@ class Sequential:
     exists: Callable[[int, int], bool]
     node_exists: Callable[[Node, int], bool]
     entries: dict[str, list[_Entry]] = field(default_factory=dict)
+    #: spaces that something of unknown place writes
+    inexact: set[str] = field(default_factory=set)
+    _written: dict[str, Spans[_Entry]] = field(default_factory=dict)
+    _times: dict[Event, Time] = field(default_factory=dict)
+    _slots: dict[str, list[Region]] = field(default_factory=dict)
+    _places: dict[str, Region] = field(default_factory=dict)
     _regions: dict[str, Region] = field(default_factory=dict)
+    _logical: dict[str, tuple[str, Int]] = field(default_factory=dict)
     _sets: dict[tuple[str, Time], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,39 +119,68 @@ class Sequential:
                 time = Time(iteration, 1, position, 1)
                 for name in node.writes if node.writes is not None else (node.dst,):
                     self._add(name, time, Event("node", position, iteration))
-        for found in self.entries.values():
-            found.sort(key=lambda entry: entry.time)
+        for space, found in self.entries.items():
+            found.sort(key=_time)
+            self._times.update((entry.event, entry.time) for entry in found)
+            self._written[space] = Spans((entry.region.span, entry) for entry in found)
+            self.inexact |= {space for entry in found if not entry.region.exact}
+        self._find_slots()
 
     def _add(self, name: str, time: Time, event: Event) -> None:
         space = logical_space(self.schedule, name)
         self.entries.setdefault(space, []).append(_Entry(time, event, self.region(name)))
 
+    def placed(self, name: str) -> Region:
+        """A tensor's bytes where it is placed."""
+        if name not in self._places:
+            self._places[name] = region_of(self.schedule, name)
+        return self._places[name]
+
     def region(self, name: str) -> Region:
         """A tensor's bytes in its logical space."""
         if name not in self._regions:
             base = self.schedule.base(name).name
-            self._regions[name] = logical_region_of(
-                self.schedule,
-                name,
+            space, origin = (
                 logical_space(self.schedule, name),
                 shift_to_logical(self.schedule, base),
             )
+            self._regions[name] = moved_region(self.schedule, self.placed(name), space, origin)
         return self._regions[name]
 
-    def writers(self, space: str, before: Time) -> list[tuple[Event, Region]]:
-        """Events that wrote in that space before a moment, latest first."""
-        found = self.entries.get(space, [])
-        return [(e.event, e.region) for e in reversed(found) if e.time < before]
+    def logical(self, name: str) -> tuple[str, Int]:
+        """The logical space of a tensor's base, and what to take from an address in the base's
+        placement to get its address there."""
+        if name not in self._logical:
+            base = self.schedule.base(name).name
+            shift = size(shift_to_logical(self.schedule, base))
+            self._logical[name] = logical_space(self.schedule, base), shift
+        return self._logical[name]
 
-    def later(self, space: str, after: Time) -> list[tuple[Event, Region]]:
-        """Events that write in that space at or after a moment."""
-        return [(e.event, e.region) for e in self.entries.get(space, []) if e.time >= after]
+    def writers(self, region: Region, before: Time) -> Iterator[tuple[Event, Region]]:
+        """Events that may have written bytes of that region before a moment, latest first."""
+        spans = self._written.get(region.space)
+        if spans is None:
+            return
+        runs = []
+        for group in spans.meeting(region.span):
+            earlier = bisect_left(group, before, key=_time)
+            if earlier:
+                runs.append(group[earlier - 1 :: -1])
+        merged = runs[0] if len(runs) == 1 else heapq.merge(*runs, key=_time, reverse=True)
+        for entry in merged:
+            yield entry.event, entry.region
 
-    def due(self, space: str, address: Int, time: Time, scope: Scope) -> list[Due]:
-        """The version of a byte when it is read at ``time``: cases that exclude each other."""
+    def time_of(self, event: Event) -> Time | None:
+        """When an event happens in the sequential run; ``None`` if it is none of its writes."""
+        return self._times.get(event)
+
+    def due(self, read: Region, address: Int, time: Time, scope: Scope) -> list[Due]:
+        """The version of a byte of a region of a logical space when it is read at ``time``: cases
+        that exclude each other."""
         cases: list[Due] = []
         rest: list[Bool] = []
-        for event, region in self.writers(space, time):
+        space = read.space
+        for event, region in self.writers(read, time):
             here = region.contains(address, scope)
             if here is False:
                 continue
@@ -153,19 +192,22 @@ class Sequential:
             rest.append(neg(here))
         if space.startswith("base:"):
             return [*cases, Due(conj(rest), None)]
-        for region in self._slots(space):  # what they hold at the start is no version of theirs
+        for region in self._slots.get(
+            space, ()
+        ):  # what they hold at the start is no version of theirs
             here = region.contains(address, scope)
             cases.append(Due(conj([*rest, here]), None))
             rest.append(neg(here))
         cases.append(Due(conj(rest), INITIAL))
         return cases
 
-    def _slots(self, space: str) -> list[Region]:
-        """The banks, and the slot ids, that lie in a space: no byte of them has a version."""
+    def _find_slots(self) -> None:
+        """The banks, and the slot ids, that lie in each space: no byte of them has a version."""
         graph = self.schedule.graph
         names = [name for bank in graph.banks for name in (bank.name, bank.slot_ids) if name]
-        regions = (region_of(self.schedule, name) for name in dict.fromkeys(names))
-        return [region for region in regions if region.space == space]
+        for name in dict.fromkeys(names):
+            region = self.placed(name)
+            self._slots.setdefault(region.space, []).append(region)
 
     def used_set(self, ids: str, time: Time) -> str:
         """A name for ``used(ids)`` as of a moment: equal names are equal sets.
@@ -175,16 +217,18 @@ class Sequential:
         """
         key = (ids, time)
         if key not in self._sets:
-            space = logical_space(self.schedule, ids)
             region = self.region(ids)
             last = []
-            for event, written in self.writers(space, time):
-                if written.may_meet(region):
-                    last.append(f"{event.kind}{event.index}.{event.iteration}")
-                    if covers(written, region):
-                        break
+            for event, written in self.writers(region, time):
+                last.append(f"{event.kind}{event.index}.{event.iteration}")
+                if covers(written, region):
+                    break
             self._sets[key] = f"{ids}[{','.join(last) or 'start'}]"
         return self._sets[key]
+
+
+def _time(entry: _Entry) -> Time:
+    return entry.time
 
 
 def covers(outer: Region, inner: Region) -> bool:

@@ -9,7 +9,8 @@ which fold what plain arithmetic decides; ``encode.py`` gives the rest to Z3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from ..model.symbol import Comparison, Condition, Expr
@@ -36,7 +37,7 @@ class Int:
         total = dict(self.terms)
         for atom, coefficient in other.terms:
             total[atom] = total.get(atom, 0) + coefficient
-        kept = sorted(((a, c) for a, c in total.items() if c), key=repr)
+        kept = sorted(((a, c) for a, c in total.items() if c), key=_place)
         return Int(tuple(kept), self.constant + other.constant)
 
     def __mul__(self, factor: int) -> Int:
@@ -45,9 +46,20 @@ class Int:
         return Int(tuple((a, c * factor) for a, c in self.terms), self.constant * factor)
 
     def __sub__(self, other: Int | int) -> Int:
+        if isinstance(other, int):
+            return Int(self.terms, self.constant - other)
+        if not other.terms:
+            return Int(self.terms, self.constant - other.constant)
+        if self.terms == other.terms:
+            return Int((), self.constant - other.constant)
         return self + (other * -1)
 
 
+def _place(term: tuple[Atom, int]) -> str:
+    return _text(term[0])
+
+
+_text = lru_cache(maxsize=4096)(repr)
 ZERO = Int((), 0)
 
 
@@ -60,6 +72,7 @@ def variable(name: str) -> Int:
     return Int(((("var", name), 1),), 0)
 
 
+@lru_cache(maxsize=65536)
 def size(expr: Expr) -> Int:
     """A size of the document as a term."""
     total = ZERO
@@ -99,6 +112,8 @@ class Scope:
     symbols: Mapping[str, tuple[int, int]]
     variables: Mapping[str, tuple[int, int]]
     facts: frozenset[Bool] = frozenset()
+    #: truth values that were built before: what equal layers ask again
+    known: dict[Any, Bool] = field(default_factory=dict, compare=False, repr=False)
 
     def bounds(self, term: Int) -> tuple[int, int]:
         low = high = term.constant
@@ -134,13 +149,16 @@ class Scope:
             return True
         if low > 0:
             return False
-        term = ("le", difference)
-        if term in self.facts:
-            return True
-        # The negation of difference <= 0 is 1 - difference <= 0.
-        if ("le", number(1) - difference) in self.facts:
-            return False
-        return term
+        # A fact f <= 0 decides if difference - f <= 0, or 1 - difference - f <= 0, by bounds.
+        opposite = number(1) - difference
+        for fact in self.facts:
+            if fact[0] != "le":
+                continue
+            if self.bounds(difference - fact[1])[1] <= 0:
+                return True
+            if self.bounds(opposite - fact[1])[1] <= 0:
+                return False
+        return ("le", difference)
 
     def lt(self, left: Int, right: Int) -> Bool:
         return self.le(left + 1, right)

@@ -28,10 +28,14 @@ class UnknownPlaces:
         """Whether the read, or what may have written its bytes, is such a view."""
         if not read.region.exact or (read.due.about and read.bank is None):
             return True
-        if any(not write.region.exact for write in self.footprints.writers(read)):
+        if read.region.space in self.footprints.inexact and any(
+            not write.region.exact for write in self.footprints.writers(read)
+        ):
             return True
         logical = self.sequential.region(read.due.name)
-        entries = self.sequential.entries.get(logical.space, ())
+        if logical.space not in self.sequential.inexact:
+            return False
+        entries = self.sequential.entries[logical.space]
         return any(not e.region.exact and e.region.may_meet(logical) for e in entries)
 
     def ordered_like_sequence(self, read: Read, time: Time) -> bool:
@@ -64,12 +68,12 @@ class UnknownPlaces:
             return False
         done = {write.event for _, write in earlier}
         logical = self.sequential.region(base)
-        due = self.sequential.writers(logical.space, time)
+        due = list(self.sequential.writers(logical, time))
         if not starts_with_content(self.schedule, logical.space) and not any(
             covers(r, logical) for _, r in due
         ):
             return False  # bytes of the base may have no version at all
-        return all(e in done for e, r in due if r.may_meet(logical))
+        return all(event in done for event, _ in due)
 
     def _copied_like_sequence(self, read: Read, writers: list[Write], time: Time) -> bool:
         """The same for bytes that only whole copies write: the last one carries them."""

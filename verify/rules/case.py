@@ -72,11 +72,7 @@ class Case:
         return any(self.before(w.part, self.root_read.part) for w in self.due_writes)
 
     def event_time(self, event: Event) -> Time | None:
-        for entries in self.footprints.sequential.entries.values():
-            for entry in entries:
-                if entry.event == event:
-                    return entry.time
-        return None
+        return self.footprints.sequential.time_of(event)
 
     @property
     def writes_later_version(self) -> bool:

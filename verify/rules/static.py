@@ -56,6 +56,7 @@ class Statics:
     obligations: int = 0
     scope: Scope = field(init=False)
     assume: Bool = field(init=False)
+    _sites: list[Site] | None = None
 
     def __post_init__(self) -> None:
         self.scope = self.solver.scope(self.regime.ranges, {})
@@ -74,8 +75,13 @@ class Statics:
         self.obligations += 1
         return fact
 
-    def sites(self) -> Iterator[Site]:
+    def sites(self) -> list[Site]:
         """The computes that exist, each once.  One without a device is PL005's."""
+        if self._sites is None:
+            self._sites = list(self._computes())
+        return self._sites
+
+    def _computes(self) -> Iterator[Site]:
         assert self.schedule.program is not None
         for index in dict.fromkeys(command for command, _ in self.order.by_command):
             command = self.schedule.program[index]
