@@ -30,6 +30,7 @@ from ..model.tensor import Tensor
 from .access import (
     INDEX_SOURCES,
     MAY_READ,
+    PAST,
     TARGET_SOURCES,
     BankUse,
     Experts,
@@ -44,6 +45,7 @@ from .region import Region, Unsupported
 from .sequential import INITIAL, Event, Sequential, Time, callback_names, callback_time
 from .slice import Line, Numbered
 from .spans import Span, Spans
+from .tail import past_region
 
 
 class Footprints:
@@ -113,6 +115,11 @@ class Footprints:
         time = Time(part.iteration, 1, position, 1)
         op = OPS[node.op]
         event = Event("node", position, part.iteration)
+        if not op.declared:
+            raise Unsupported(
+                f"nobody said what op {op.name} ({node.dst!r}) reads and writes; "
+                "register it with a footprint"
+            )
         if node.reads is not None or node.writes is not None:
             self._declared(command, node, part, time, event)
             return
@@ -129,9 +136,21 @@ class Footprints:
             if op.source_reads(index) is Reads.EXPERTS and read.bank is None:
                 read = replace(read, experts=self._experts_of(node, read.due, time))
             self.reads.append(read)
+            if op.source_reads(index) is Reads.EXPERTS:
+                self._read_past(command, node, read)
         if op.updates:
             self.reads.append(self._read(part, node.dst, node.dst, time, "old"))
         self.writes.append(Write(part.index, self.region(node.dst), event))
+
+    def _read_past(self, command: Compute, node: Node, read: Read) -> None:
+        """What the device's kernel reads past each expert, as a read of its own."""
+        device, tensor = self.schedule.compute_device(command), read.region.tensor
+        if device is None or not tensor.shape:
+            return
+        count = self.schedule.graph.device(device).over_read_bytes(node.op, tensor.dtype.lower())
+        if count:
+            region = past_region(self.schedule, self.region(tensor.name), count)
+            self.reads.append(replace(read, region=region, role=PAST, past=count))
 
     def _stands_in(self, read: Read) -> None:
         """Refuse a stand-in of another size: its reader would be held to a part of its source."""
@@ -160,7 +179,7 @@ class Footprints:
     def _copy_experts(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, CopyExperts)
         iteration = self._consumed_in(command, parts[0].iteration)
-        node = self._readers.of_experts(command)
+        node = self._readers.of_experts(command, self.original)
         if command.ids is not None:
             read = self._read(parts[0], command.ids, command.ids, None, "ids")
             if node is not None:
@@ -187,10 +206,12 @@ class Footprints:
     def _fill(self, command: Command, parts: tuple[Part, ...]) -> None:
         assert isinstance(command, FillBank)
         graph, place = self.schedule.graph, (parts[0].command, parts[0].iteration)
-        self._fills_so_far.add(command, place[::-1])
         banks = [graph.find_bank(name) for name in command.banks]
         first = banks[0]
         assert first is not None
+        self._fills_so_far.add(command, first, place[::-1])
+        if first.policy != "lru-slots":
+            raise Unsupported(f"bank {first.name!r}: what {first.policy} evicts is not known here")
         if len({self._memories(bank) for bank in banks if bank is not None}) > 1:
             raise Unsupported(f"fill of {', '.join(command.banks)}: not all of the same memories")
         self.fills.setdefault(first.group, []).append(place)
@@ -323,7 +344,7 @@ class Footprints:
         if node.op == "get_rows":
             if index != 0:
                 return read
-            fill = self._fills_so_far.latest(bank.name, place, name)
+            fill = self._fills_so_far.publishing(bank, place, name)
             return replace(read, bank=BankUse(bank, "map", fill))
         if index == 1:
             return read
@@ -335,7 +356,10 @@ class Footprints:
             needs = self.sequential.used_set(ids, time)
             return replace(read, region=region, bank=BankUse(bank, "slots", fill, needs))
         if name == bank.slot_ids:
-            return replace(read, bank=BankUse(bank, "ids", fill))
+            # A later fill of the layer, perhaps of other banks, may have published them again.
+            latest = self._fills_so_far.publishing(bank, chooser, name)
+            needs = self.sequential.used_set(ids, time) if latest != fill else ""
+            return replace(read, bank=BankUse(bank, "ids", latest or fill, needs))
         return read
 
     def _chosen_by(self, node: Node, bank: Bank, place: Part) -> tuple[Part, str, Time]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 
 from ..model.command import Compute, CopyExperts, FillBank
-from ..model.graph import Node
+from ..model.graph import Bank, Node
 from ..model.schedule import Schedule
 from .access import bank_of_node
 from .order import Order, Part
@@ -34,8 +35,10 @@ class Readers:
         found = [self._of_bank[name] for name in command.banks if name in self._of_bank]
         return self.schedule.graph.nodes[min(found)] if found else None
 
-    def of_experts(self, command: CopyExperts) -> Node | None:
-        """The matmul that reads the copied experts: of the split that consumes, if it has one."""
+    def of_experts(self, command: CopyExperts, original: Callable[[str], str]) -> Node | None:
+        """The matmul that reads the copied experts: of the split that consumes, if it has one;
+        of several readers the one whose ids chose them.  ``original``: what a tensor is a copy of.
+        """
         schedule = self.schedule
         nodes = self._of_experts.get(command.src, [])
         split = command.for_split if command.for_split is not None else command.split
@@ -43,6 +46,9 @@ class Readers:
             span = schedule.splits[split]
             here = [n for n in nodes if span.start <= schedule.graph.position(n.dst) < span.end]
             nodes = here or nodes
+        if command.ids is not None:
+            chosen = original(command.ids)
+            nodes = [n for n in nodes if original(n.src[2]) == chosen] or nodes
         return nodes[0] if nodes else None
 
 
@@ -50,19 +56,30 @@ class Fills:
     """Which fill serves a reader: the latest that is issued before it."""
 
     def __init__(self) -> None:
-        self._issued: dict[tuple[str, str | None], list[Issued]] = {}
+        self._of_bank: dict[str, list[Issued]] = {}
+        self._of_table: dict[tuple[str, int, str], list[Issued]] = {}
 
-    def add(self, command: FillBank, issued: Issued) -> None:
-        """In the order of issue."""
+    def add(self, command: FillBank, first: Bank, issued: Issued) -> None:
+        """In the order of issue.  ``first``: the first bank that the fill names."""
         for name in command.banks:
-            for slot_map in dict.fromkeys((None, command.slot_map)):
-                self._issued.setdefault((name, slot_map), []).append(issued)
+            self._of_bank.setdefault(name, []).append(issued)
+        for table in {command.slot_ids, command.slot_map} - {None}:
+            key = first.group, first.layer, table or ""
+            self._of_table.setdefault(key, []).append(issued)
 
-    def latest(self, bank: str, place: Part, slot_map: str | None = None) -> tuple[int, int] | None:
-        """``(command, pass)`` of the latest fill of a bank, with that slot map if one is named."""
-        found = self._issued.get((bank, slot_map), [])
-        at = bisect_left(found, (place.iteration, place.command))
-        return found[at - 1][::-1] if at else None
+    def latest(self, bank: str, place: Part) -> tuple[int, int] | None:
+        """``(command, pass)`` of the latest fill of a bank."""
+        return _before(self._of_bank.get(bank, []), place)
+
+    def publishing(self, bank: Bank, place: Part, table: str) -> tuple[int, int] | None:
+        """The latest fill for the bank's layer that writes those slot ids or that map, perhaps one
+        that loads other banks of the layer: all of them keep an expert in the same slot."""
+        return _before(self._of_table.get((bank.group, bank.layer, table), []), place)
+
+
+def _before(found: list[Issued], place: Part) -> tuple[int, int] | None:
+    at = bisect_left(found, (place.iteration, place.command))
+    return found[at - 1][::-1] if at else None
 
 
 def computes(schedule: Schedule, order: Order) -> dict[tuple[str, int], Part]:

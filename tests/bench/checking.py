@@ -27,9 +27,9 @@ from splitproof.model.command import Command, Compute, GetOutput, Record, SetInp
 from splitproof.model.device import Contract, CopyRule, Device, Memory
 from splitproof.model.document import dumps
 from splitproof.model.graph import Graph, Node
-from splitproof.model.plan.expert_cache import cache_experts
 from splitproof.model.plan.lowering import Lowering, lower_as
 from splitproof.model.plan.planner import plan_regimes
+from splitproof.model.plan.policy.expert_cache import cache_experts
 from splitproof.model.read.model_config import ModelShape, model_schedule, read_shapes
 from splitproof.model.report import Verdict
 from splitproof.model.schedule import Schedule

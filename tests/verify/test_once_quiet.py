@@ -196,7 +196,7 @@ WRONG: dict[Callable[[], Document], str] = {
     slots_looked_up_before_the_fill: "BK003",
     bank_read_as_a_plain_tensor: "OR003",
     declared_read_of_a_copy: "OR001",
-    padding_of_two_experts: "AL001",
+    padding_of_two_experts: "BK009",
 }
 
 
