@@ -114,7 +114,7 @@ def model_rows(shapes: Path, rounds: int, times: int) -> None:
         process, one = whole_process(schedule, rounds), alone(schedule, rounds)
         row = f"{name:32} {len(schedule.program or ()):>9,} {process:7.2f} s {one:7.2f} s"
         if name in large:
-            many = alone(large.pop(name), 1)
+            many = alone(large.pop(name), max(rounds // 2, 1))
             row += f" {many:7.2f} s {many / one:7.1f}"
         else:
             row += "  not measured"
