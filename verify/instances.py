@@ -34,8 +34,8 @@ def _whole(region: Region) -> bool:
 
 def _alike(left: Tensor, right: Tensor) -> bool:
     """Whether the k-th byte of one is as far from its first as the k-th byte of the other."""
-    return left.extent == right.extent and (
-        same_layout(left, right) or (left.packed and right.packed)
+    return left is right or (
+        left.extent == right.extent and (same_layout(left, right) or (left.packed and right.packed))
     )
 
 
@@ -105,6 +105,7 @@ class Tensors:
         self.judge, self.schedule = judge, judge.schedule
         self.footprints, self.order = judge.footprints, judge.order
         self._brought: dict[tuple[int, str, str, Event], bool] = {}
+        self._made: dict[Place, list[Write]] = {}
 
     # -- forms ------------------------------------------------------------------------------------
 
@@ -195,10 +196,11 @@ class Tensors:
 
     def written_in(self, place: Place) -> list[Write]:
         """What nodes and user code write while a split is current."""
-        return [
-            w for w in self.footprints.writes
-            if isinstance(self.command(w), _MAKERS) and self.place(w) == place
-        ]  # fmt: skip
+        if not self._made:
+            for write in self.footprints.writes:
+                if isinstance(self.command(write), _MAKERS):
+                    self._made.setdefault(self.place(write), []).append(write)
+        return self._made.get(place, [])
 
     def in_compute_buffer(self, access: Read | Write) -> bool:
         usage = self.schedule.location(access.region.tensor.name).usage
