@@ -71,20 +71,21 @@ def block_product(kind: int, size: int) -> Any:
             0, group_place(i2, x_ne[2], w_ne[2]), group_place(i3, x_ne[3], w_ne[3]), 0, nb[2], nb[3]
         )
         column = (i3 * x_ne[2] + i2) * x_ne[1] + first
-        count = min(TILE, x_ne[1] - first)
+        count = x_ne[1] - first
         for c in range(TILE):
             totals[c] = 0
         if row < w_ne[1]:
             for b in range(lane, blocks, LANES):
                 at = (plane + row * nb[1]) // 2 + b * size
                 scale = float_of_half(w[at])
-                for c in range(count):
-                    to = (column + c) * blocks + b
-                    number = _block_dot(kind, w, at, words, to * WORDS, sums[to])
-                    totals[c] += np.float32(number) * (scale * scales[to])
-        for c in range(count):
+                for c in range(TILE):
+                    if c < count:
+                        to = (column + c) * blocks + b
+                        number = _block_dot(kind, w, at, words, to * WORDS, sums[to])
+                        totals[c] += np.float32(number) * (scale * scales[to])
+        for c in range(TILE):
             total = lane_sum(totals[c], scratch, cuda.threadIdx.x)
-            if lane == 0 and row < w_ne[1]:
+            if lane == 0 and row < w_ne[1] and c < count:
                 dst[row * d[0] + row_start(first + c, i2, i3, d[1], d[2], d[3])] = total
 
     return product
@@ -153,18 +154,19 @@ def plain_product(kind: int) -> Any:
             row, group_place(i2, x_ne[2], w_ne[2]), group_place(i3, x_ne[3], w_ne[3]),
             ws[1], ws[2], ws[3],
         )  # fmt: skip
-        count = min(TILE, x_ne[1] - first)
+        count = x_ne[1] - first
         for c in range(TILE):
             totals[c] = 0
         if row < w_ne[1]:
             for k in range(lane, w_ne[0], LANES):
                 weight = _element(kind, w, at + k * ws[0])
-                for c in range(count):
-                    column = row_start(first + c, i2, i3, s[1], s[2], s[3])
-                    totals[c] += weight * _rounded(kind, x[column + k * s[0]])
-        for c in range(count):
+                for c in range(TILE):
+                    if c < count:
+                        column = row_start(first + c, i2, i3, s[1], s[2], s[3])
+                        totals[c] += weight * _rounded(kind, x[column + k * s[0]])
+        for c in range(TILE):
             total = lane_sum(totals[c], scratch, cuda.threadIdx.x)
-            if lane == 0 and row < w_ne[1]:
+            if lane == 0 and row < w_ne[1] and c < count:
                 dst[row * d[0] + row_start(first + c, i2, i3, d[1], d[2], d[3])] = total
 
     return product

@@ -68,6 +68,16 @@ def dot4(typing: Any, a: Any, b: Any, total: Any) -> Any:
 
 
 @intrinsic
+def rounded(typing: Any, value: Any) -> Any:
+    """The nearest int32, halves to even."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _asm(builder, _I32, "cvt.rni.s32.f32 $0, $1;", "=r,f", list(args))
+
+    return types.int32(types.float32), generate
+
+
+@intrinsic
 def word_of(typing: Any, low: Any, high: Any) -> Any:
     """A word of two half-words."""
 

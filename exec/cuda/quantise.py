@@ -14,12 +14,10 @@ from numba import cuda
 
 from ..operand import Operand
 from .launch import Launch
-from .target import float_of_half, half_of_float, row_place, row_start
+from .target import float_of_half, half_of_float, rounded, row_place, row_start
 
 BLOCK = 32
 WORDS = 8
-#: Added and taken off again, it rounds a float32 below 2²² to an integer, halves to even.
-ROUNDING = np.float32(12582912)
 
 
 @cuda.jit
@@ -32,9 +30,10 @@ def _quantise(x: Any, s: Any, ne: Any, blocks: Any, words: Any, scales: Any, sum
         unknown = np.float32(0)
         for k in range(BLOCK):
             value = x[at + k * s[0]]
-            most = max(most, abs(value))
+            size = abs(value)
+            if size > most:
+                most = size
             unknown += value * np.float32(0)  # a NaN if there is one, or an infinity
-        # The bound on the scale keeps what does not fit into float16 from becoming finite again.
         scales[to] = float_of_half(half_of_float(most / np.float32(127))) + unknown
         inverse = np.float32(0)
         if most > 0 and not math.isnan(unknown):
@@ -46,7 +45,7 @@ def _quantise(x: Any, s: Any, ne: Any, blocks: Any, words: Any, scales: Any, sum
                 value = x[at + (4 * j + k) * s[0]] * inverse
                 if math.isnan(value):
                     value = np.float32(0)
-                number = np.int32((value + ROUNDING) - ROUNDING)
+                number = rounded(value)
                 total += number
                 word |= np.int64(number & 255) << 8 * k
             words[to * WORDS + j] = word

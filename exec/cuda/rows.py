@@ -109,18 +109,24 @@ def _precedes(a: Any, b: Any, a_place: Any, b_place: Any) -> Any:
     return a < b or (a == b and a_place < b_place)
 
 
+@cuda.jit(device=True)
+def _rank(x: Any, at: Any, step: Any, count: Any, sign: Any, k: Any) -> Any:
+    """How many elements of a row come before element ``k``: different for each."""
+    key, rank = sign * x[at + k * step], 0
+    for j in range(count):
+        if _precedes(sign * x[at + j * step], key, j, k):
+            rank += 1
+    return rank
+
+
 @cuda.jit
 def _argsort(x: Any, s: Any, ne: Any, sign: Any, count: Any, dst: Any, d: Any) -> None:
-    """An element's rank is the number of elements before it; the first ``count`` are written."""
+    """The first ``count`` numbers in the order of the elements' ranks."""
     i1, i2, i3 = row_place(cuda.blockIdx.x, ne[1], ne[2])
     at = row_start(i1, i2, i3, s[1], s[2], s[3])
     out = row_start(i1, i2, i3, d[1], d[2], d[3])
     for k in range(cuda.threadIdx.x, ne[0], cuda.blockDim.x):
-        key = sign * x[at + k * s[0]]
-        rank = 0
-        for j in range(ne[0]):
-            if _precedes(sign * x[at + j * s[0]], key, j, k):
-                rank += 1
+        rank = _rank(x, at, s[0], ne[0], sign, k)
         if rank < count:
             dst[out + rank * d[0]] = k
 

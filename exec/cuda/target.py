@@ -56,6 +56,10 @@ if SIMULATED:
             total += left * right
         return total
 
+    def rounded(value: Any) -> Any:
+        """The nearest int32, halves to even."""
+        return np.int32(np.rint(value))
+
     def word_of(low: Any, high: Any) -> Any:
         """A word of two half-words."""
         return int(low) | int(high) << 16
@@ -75,8 +79,16 @@ if SIMULATED:
         barrier()
         return total
 
-else:  # pragma: no cover - compiled for a GPU
-    pass
+else:
+    from .ptx import barrier as barrier
+    from .ptx import bits_of_float as bits_of_float
+    from .ptx import dot4 as dot4
+    from .ptx import float_of_bits as float_of_bits
+    from .ptx import float_of_half as float_of_half
+    from .ptx import half_of_float as half_of_float
+    from .ptx import lane_sum as lane_sum
+    from .ptx import rounded as rounded
+    from .ptx import word_of as word_of
 
 
 @cuda.jit(device=True)
