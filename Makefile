@@ -3,13 +3,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 TREE := build/types/splitproof
+SCHEDULES ?= 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types check clean
+.PHONY: help demo test differential lint format types check clean
 
 help:
 	@echo "make demo    show a proved and executed layer, two faults and a real llama.cpp graph"
 	@echo "make test    run the tests"
+	@echo "make differential  hold the checker against every interleaving of 20,000 schedules"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy"
 	@echo "make check   lint, types and test"
@@ -33,6 +35,14 @@ demo: $(READY)
 
 test: $(READY)
 	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+# pytest's last line alone, unless something differs.
+differential: $(READY)
+	@mkdir -p build
+	@SPLITPROOF_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest -q -n auto --dist worksteal \
+		-k checker_and_oracle tests/verify/test_oracle.py > build/differential.log 2>&1 \
+		|| { cat build/differential.log; exit 1; }
+	@echo "differential: $(SCHEDULES) schedules, $$(tail -n 1 build/differential.log)"
 
 lint: $(READY)
 	@$(BIN)/ruff check .

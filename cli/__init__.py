@@ -39,12 +39,14 @@ _HOME = {
     "PlanOptions": "splitproof.model.plan.options",
     "import_dump": "splitproof.api",
     "import_log": "splitproof.api",
+    "programs": "splitproof.api",
     "check": "splitproof.api",
     "minimize": "splitproof.api",
     "contracts": "splitproof.api",
     "run": "splitproof.api",
     "replay": "splitproof.api",
     "explain": "splitproof.api",
+    "register_op": "splitproof.exec.user_ops",
 }
 
 __all__ = sorted([*_HOME, "__version__"])
@@ -56,8 +58,10 @@ if TYPE_CHECKING:  # what a type checker sees in the place of __getattr__
     from .api import import_dump as import_dump
     from .api import import_log as import_log
     from .api import minimize as minimize
+    from .api import programs as programs
     from .api import replay as replay
     from .api import run as run
+    from .exec.user_ops import register_op as register_op
     from .model.certificate import Certificate as Certificate
     from .model.certificate import CertificateError as CertificateError
     from .model.certificate import certify as certify

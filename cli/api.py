@@ -12,7 +12,7 @@ from .model.certificate import Certificate, certify
 from .model.document import from_dict, load
 from .model.minimal import Contracts, Minimal
 from .model.plan.lower import lower
-from .model.plan.planner import plan
+from .model.plan.planner import part_text, plan, plan_regimes
 from .model.report import Finding, Kind, Report, Rule
 from .model.schedule import Schedule
 from .suppress import suppress
@@ -20,6 +20,7 @@ from .suppress import suppress
 if TYPE_CHECKING:
     from .exec.replay import Replay
     from .exec.runtime import RunResult
+    from .exec.watch import Watcher
     from .model.read.llama_log import LogImport
     from .verify.check import Options
 
@@ -49,6 +50,22 @@ def as_program(source: Source) -> Schedule:
     return lower(plan(as_schedule(source)))
 
 
+def programs(source: Source) -> tuple[tuple[str, Schedule], ...]:
+    """All programs that ``source`` means: one for each part of the symbols' ranges in which the
+    planner's decisions are the same, with that part in words (``""``: there is one program).
+
+    Raises as :func:`as_program`, but for a graph that needs several plans.
+    """
+    schedule = as_schedule(source)
+    if schedule.splits is not None:
+        return (("", lower(schedule)),)
+    found = [planned.schedule for planned in plan_regimes(schedule)]
+    if len(found) == 1:
+        return (("", lower(found[0])),)
+    ranges = schedule.graph.ranges
+    return tuple((part_text(one.graph.ranges, ranges), lower(one)) for one in found)
+
+
 def check(
     source: Source,
     *,
@@ -60,6 +77,7 @@ def check(
     progress: Callable[[int, int], None] | None = None,
     recheck: bool = False,
     smt2: str | PathLike[str] | None = None,
+    theorems: bool = True,
 ) -> Report:
     """Prove the schedule right, or find out how it goes wrong.
 
@@ -71,7 +89,8 @@ def check(
 
     ``recheck``: let cvc5 decide every question again, into the report's ledger
     (``ImportError`` without cvc5).  ``smt2``: a folder that the questions are written to, as
-    SMT-LIB 2.
+    SMT-LIB 2.  ``theorems``: discharge what instances of the theorems cover (a recheck never
+    does); the verdict is the same without them.
 
     A check of a part (``only``, ``symbols``) has a report without a digest, from which no
     certificate for a run can be made.
@@ -82,7 +101,7 @@ def check(
 
     options = Options(
         effort=effort or DEFAULT_EFFORT, seconds=time_limit, only=tuple(only),
-        symbols=dict(symbols or {}), progress=progress,
+        symbols=dict(symbols or {}), progress=progress, theorems=theorems,
     )  # fmt: skip
     program = as_program(source)
     if recheck or smt2 is not None:
@@ -146,22 +165,26 @@ def run(
     seed: int = 0,
     callbacks: Mapping[str, Any] | None = None,
     inputs: Mapping[tuple[str, int], Any] | None = None,
+    watcher: Watcher | None = None,
 ) -> RunResult:
     """Execute the schedule's program with Numba, after a check unless a certificate is given.
 
     ``symbols``: a value for each symbol (default: its upper bound).  ``inputs``: arrays by
     (input, pass), of shape ``ne`` (innermost first); inputs that are not given, and all weights,
-    are made from ``seed``.  ``callbacks``: functions by name, as for ``run_reference``.  Raises
+    are made from ``seed``.  ``callbacks``: functions by name, as for ``run_reference``.
+    ``watcher``: a trace (``exec.trace.Trace``) or a sanitizer (``exec.monitor.Monitor``).  Raises
     ``CertificateError`` if the schedule is not proved, or is not the one that was.
     """
     from .exec.runtime import run as run_program
+    from .exec.watch import NOBODY
 
     schedule = as_program(source)
     if certificate is None:
         certificate = certify(check(schedule))
     return run_program(
-        schedule, certificate, symbols=symbols, seed=seed, callbacks=callbacks, inputs=inputs
-    )
+        schedule, certificate, symbols=symbols, seed=seed, callbacks=callbacks, inputs=inputs,
+        watcher=watcher or NOBODY,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

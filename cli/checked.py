@@ -10,11 +10,18 @@ from .model.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One file.  ``text``: what it holds; ``error``: why it could not be checked, else the
-    report and the program-level schedule that it is about."""
+    """One file, or what it means for one part of its symbols' ranges.  ``text``: what it holds;
+    ``error``: why it could not be checked, else the report and the program-level schedule that
+    it is about."""
 
     source: str
     text: str = ""
     schedule: Schedule | None = None
     report: Report | None = None
     error: str = ""
+    part: str = ""
+
+    @property
+    def title(self) -> str:
+        """The file with the part: ``graph.json [n_tokens = 1..31]``."""
+        return f"{self.source} [{self.part}]" if self.part else self.source

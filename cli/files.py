@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .api import programs
 from .model.certificate import Certificate
 from .model.codec import load_certificate, report_from_dict
 from .model.document import DocumentError, loads
 from .model.json_place import decode, read_text
-from .model.plan.lower import lower
-from .model.plan.planner import plan
 from .model.report import Report
 from .model.schedule import Schedule
 from .output import CliError, read_input
 
 
-def read_schedule(path: str) -> Schedule:
-    """The program-level schedule of a file (``-``: standard input); a graph is planned first."""
-    return read_document(path)[1]
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a file holds: its text, its schedule, and the programs that it means, each with the
+    part of the symbols' ranges that it is for (``""``: all of them)."""
+
+    text: str
+    schedule: Schedule
+    programs: tuple[tuple[str, Schedule], ...]
 
 
-def read_document(path: str) -> tuple[str, Schedule]:
-    """The text of a file (``-``: standard input), and its schedule as a program."""
+def read_document(path: str) -> Document:
+    """A file (``-``: standard input) with its program.
+
+    A graph is planned first, and has a program for each part of its symbols' ranges in which the
+    planner's decisions are the same.
+    """
     try:
         if path == "-":
             source = "<stdin>"
@@ -35,9 +44,21 @@ def read_document(path: str) -> tuple[str, Schedule]:
     except DocumentError as error:
         raise CliError(str(error)) from None
     try:
-        return text, lower(plan(schedule))
+        return Document(text, schedule, programs(schedule))
     except ValueError as error:
         raise CliError(f"{path}: {error}") from None
+
+
+def read_schedule(path: str) -> Schedule:
+    """The one program of a file; an error if its graph needs several."""
+    found = read_document(path)
+    if len(found.programs) > 1:
+        parts = "; ".join(part for part, _ in found.programs)
+        raise CliError(
+            f"{path}: needs a plan for each of {parts}; write them with 'splitproof plan {path} "
+            "-o OUT', or plan for one value with --at"
+        )
+    return found.programs[0][1]
 
 
 def read_json(path: str, what: str) -> Any:

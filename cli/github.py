@@ -34,7 +34,7 @@ def workflow_commands(
         )  # fmt: skip
     for gap in checked.report.gaps:
         yield _gap(gap, checked.source, places)
-    yield _summary(checked.report, checked.source)
+    yield _summary(checked.report, checked.title)
 
 
 def level(finding: Finding, strict_cost: bool) -> str:

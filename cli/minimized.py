@@ -138,7 +138,7 @@ def _sync_items(result: Minimized, found: Minimal, quiet: bool) -> Iterator[Rend
             )  # fmt: skip
         yield Text("")
         yield Padding(table, (0, 0, 0, 2))
-    yield _line("waits", _summary(found))
+    yield _line("waits", waits_summary(found))
 
 
 def _outcome(result: Minimized, found: Minimal, trial: SyncTrial) -> str:
@@ -150,7 +150,8 @@ def _outcome(result: Minimized, found: Minimal, trial: SyncTrial) -> str:
     return "proved; left out" if trial.command in found.removed else "proved; kept for another"
 
 
-def _summary(found: Minimal) -> str:
+def waits_summary(found: Minimal) -> str:
+    """How many waits can go, and what is known of that number."""
     total, gone = count(len(found.trials), "wait"), len(found.removed)
     if not gone:
         open_ones = sum(trial.need is Need.UNDECIDED for trial in found.trials)

@@ -1,73 +1,122 @@
-"""``splitproof run MODEL.gguf``: prove the programs of a model, run them, say what came out."""
+"""``splitproof run MODEL.gguf``: prove the programs of a model and run them."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
-from .exec.generate import GenerateError, Generation, Generator, greedy
-from .exec.runtime import RunError, RunResult
+from .devices import read_devices
+from .exec.generate import MOST_TOKENS, GenerateError, Generation, Generator, greedy
+from .exec.programs import Policy
+from .exec.runtime import RunError
+from .exec.watch import Watcher
 from .files import writable
 from .model.certificate import Certificate
+from .model.decoder.site import Setting
+from .model.document import dumps
+from .model.plan.error import PlanError
 from .model.read.gguf import ModelError, ModelFile, read_gguf
 from .model.schedule import Schedule
-from .output import CliError, emit, emit_json, progress, reason
+from .model_result import Outcome, outcome_items, outcome_to_dict
+from .output import CliError, emit, emit_json, error_line, progress, reason, write_file
 from .proving import prove
 from .text import render
-from .words import count, size_text
 
 
-def run_model(
-    file: str,
-    tokens: Sequence[int],
-    decode: int,
-    logits: str | None,
-    threads: int,
-    time_limit: float | None,
-    form: str,
-    quiet: bool,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a person asks of a model.  ``decode``: tokens after the prompt ``tokens``.
+
+    ``logits``: where they are written.  ``devices``: a file of them.  ``cache``: bytes of an
+    expert cache on each device, ``force_cache``: even a useless one; ``prefetch``: a policy and
+    its slots; ``programs``: a folder for the documents that were proved; ``ubatch``: the most
+    tokens of a pass.
+    """
+
+    file: str
+    tokens: Sequence[int]
+    decode: int
+    logits: str | None = None
+    threads: int = 1
+    devices: str | None = None
+    cache: int | None = None
+    force_cache: bool = False
+    prefetch: tuple[str, int] = ("none", 0)
+    programs: str | None = None
+    ubatch: int = MOST_TOKENS
+    time_limit: float | None = None
+
+    @property
+    def setting(self) -> Setting | None:
+        """The devices; ``None`` for the CPU alone."""
+        needed = self.cache is not None or self.prefetch[0] != "none"
+        return read_devices(self.devices) if self.devices is not None or needed else None
+
+    @property
+    def policy(self) -> Policy:
+        policy, slots = self.prefetch
+        return Policy(self.cache or 0, self.force_cache, policy, slots)
+
+
+def run_model(request: Request, watcher: Watcher, form: str, quiet: bool) -> None:
     """Run a prompt and greedy decoding; print the tokens, write the logits.
 
-    ``CliError`` (exit 2) for a model that cannot be read or built, and for wrong tokens.
+    ``CliError`` (exit 2) for a model that cannot be read or built, for wrong tokens and devices.
     """
-    if logits is not None:
-        writable(logits)
+    file = request.file
+    if request.logits is not None:
+        writable(request.logits)
+    if request.programs is not None and not Path(request.programs).is_dir():
+        raise CliError(f"{request.programs}: there is no such folder")
+    setting = request.setting
 
     def certificate(schedule: Schedule) -> Certificate:
-        return prove(f"{file}: {schedule.name}", schedule, time_limit, form, quiet)
+        found = prove(f"{file}: {schedule.name}", schedule, request.time_limit, form, quiet)
+        if request.programs is not None:
+            write_file(str(Path(request.programs) / _file_name(schedule)), dumps(schedule))
+        return found
 
     try:
         model = read_gguf(file)
-        context = _context(model, len(tokens) + decode)
-        with Generator(model, certificate, context=context, threads=threads) as generator:
-            with progress(f"running {file}", quiet) as step:
-                made = greedy(
-                    generator, tokens, decode, all_logits=logits is not None, progress=step
-                )
-            results = [session.result() for session in generator.sessions]
-            seconds = dict(generator.timing.seconds)
-    except (GenerateError, ModelError) as error:
+        context = _context(model, len(request.tokens) + request.decode)
+        with Generator(
+            model, certificate, context=context, setting=setting, policy=request.policy,
+            ubatch=request.ubatch, threads=request.threads, watcher=watcher,
+        ) as generator:  # fmt: skip
+            outcome = _generate(generator, model, request, quiet)
+    except (GenerateError, ModelError, PlanError) as error:
         text = str(error)
         raise CliError(text if text.startswith(file) else f"{file}: {text}") from None
     except RunError as error:
         raise CliError(f"{file}: {error}") from None
     except OSError as error:
         raise CliError(reason(error)) from None
-    if logits is not None:
-        _save(logits, made)
+    if request.logits is not None:
+        _save(request.logits, outcome.made)
+    for line in dict.fromkeys(line for lines in generator.idle.values() for line in lines):
+        error_line(f"PL006: {line}")
     if form == "json":
-        emit_json(_to_dict(model, tokens, made, results, seconds))
+        emit_json(outcome_to_dict(outcome))
     else:
-        emit(render(list(_items(model, tokens, made, results, seconds, quiet)), sys.stdout))
+        emit(render(list(outcome_items(outcome, quiet)), sys.stdout))
+
+
+def _generate(generator: Generator, model: ModelFile, request: Request, quiet: bool) -> Outcome:
+    every = request.logits is not None
+    with progress(f"running {request.file}", quiet) as step:
+        made = greedy(generator, request.tokens, request.decode, all_logits=every, progress=step)
+    results = tuple(session.result() for session in generator.sessions)
+    return Outcome(model, request.tokens, made, results, dict(generator.timing.seconds))
+
+
+def _file_name(schedule: Schedule) -> str:
+    """``olmoe, 1 tokens over 256 cells`` → ``olmoe-1-tokens-over-256-cells.json``."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", schedule.name) + ".json"
 
 
 def _context(model: ModelFile, due: int) -> int:
@@ -83,82 +132,3 @@ def _save(path: str, made: Generation) -> None:
             np.save(target, made.logits)
     except OSError as error:
         raise CliError(reason(error)) from None
-
-
-def _moved(results: Sequence[RunResult]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Bytes and transfers between different memories."""
-    total: dict[tuple[str, str], tuple[int, int]] = {}
-    for result in results:
-        for move in result.traffic:
-            if move.source != move.target:
-                moved, times = total.get((move.source, move.target), (0, 0))
-                total[move.source, move.target] = moved + move.bytes, times + move.transfers
-    return total
-
-
-def _computes(results: Sequence[RunResult]) -> tuple[int, int]:
-    """How many ran on compiled kernels, and on the NumPy reference."""
-    compiled = sum(use.count for result in results for use in result.kernels if use.compiled)
-    return compiled, sum(result.fallbacks for result in results)
-
-
-def _items(
-    model: ModelFile,
-    tokens: Sequence[int],
-    made: Generation,
-    results: Sequence[RunResult],
-    seconds: dict[str, float],
-    quiet: bool,
-) -> Iterator[RenderableType]:
-    yield Text(" ".join(map(str, made.tokens)))
-    if quiet:
-        return
-    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    kinds = ", ".join(dict.fromkeys(tensor.dtype for tensor in model.tensors.values()))
-    weights = sum(tensor.nbytes for tensor in model.tensors.values())
-    table.add_row("model", f"{model.architecture}, {size_text(weights)} of weights ({kinds})")
-    table.add_row("proved", count(len(results), "program"))
-    compiled, fallbacks = _computes(results)
-    table.add_row(
-        "computed", f"{compiled:,} by compiled kernels, {fallbacks:,} by the NumPy reference"
-    )
-    for (source, target), (moved, times) in _moved(results).items():
-        text = f"{source} → {target}: {size_text(moved)} in {count(times, 'transfer')}"
-        table.add_row("moved", text)
-    for phase, taken in seconds.items():
-        fed = {"prompt": len(tokens), "decode": made.steps}.get(phase, 0)
-        table.add_row(phase, _speed(taken, fed))
-    yield Text("")
-    yield Padding(table, (0, 0, 0, 2))
-
-
-def _speed(seconds: float, tokens: int) -> str:
-    text = f"{seconds:.3f} s"
-    if tokens > 0 and seconds > 0:
-        text += f", {count(tokens, 'token')}, {tokens / seconds:.1f} a second"
-    return text
-
-
-def _to_dict(
-    model: ModelFile,
-    tokens: Sequence[int],
-    made: Generation,
-    results: Sequence[RunResult],
-    seconds: dict[str, float],
-) -> dict[str, Any]:
-    compiled, fallbacks = _computes(results)
-    return {
-        "format": "splitproof-generation/1",
-        "architecture": model.architecture,
-        "prompt": list(tokens),
-        "tokens": list(made.tokens),
-        "programs": len(results),
-        "computed": {"compiled": compiled, "reference": fallbacks},
-        "traffic": [
-            {"from": source, "to": target, "bytes": moved, "transfers": times}
-            for (source, target), (moved, times) in _moved(results).items()
-        ],
-        "seconds": {phase: round(taken, 6) for phase, taken in seconds.items()},
-    }

@@ -16,6 +16,9 @@ CHECK_FORMATS = (*FORMATS, "sarif", "github")
 EFFORTS = {"small": 400_000, "normal": 4_000_000, "large": 400_000_000}
 
 
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
 class SymbolRange(click.ParamType):
     """``NAME=LOW..HIGH`` or ``NAME=VALUE`` → ``(name, low, high)``."""
 
@@ -74,6 +77,43 @@ class RuleCode(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return str(value).strip().upper()
+
+
+class Size(click.ParamType):
+    """Bytes: ``512``, ``64KiB``, ``1.5GiB``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]iB|B)?", str(value).strip())
+        if match is None or float(match[1]) <= 0:
+            raise click.BadParameter(f"{value!r}: a size such as 512MiB was due", ctx, param)
+        return int(float(match[1]) * _UNITS[match[2] or "B"])
+
+
+class Prefetching(click.ParamType):
+    """A policy, ``NAME`` or ``NAME:NUMBER`` → its name and its number."""
+
+    name = "policy"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        from .model.plan.policy import deciding  # not needed by commands that plan nothing
+
+        name, _, number = str(value).partition(":")
+        policies = deciding()
+        policy = policies.get(name)
+        if policy is not None and not policy.argument and not number:
+            return name, 0
+        if policy is not None and policy.argument and number.isdecimal() and int(number) > 0:
+            return name, int(number)
+        known = ", ".join(p.spelled for p in policies.values())
+        raise click.BadParameter(f"{value!r}: one of {known} was due", ctx, param)
 
 
 def option(*names: str, **settings: Any) -> Callable[[F], F]:

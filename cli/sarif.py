@@ -231,10 +231,10 @@ def _artifact(file: Checked) -> Object:
 
 def _verdict(file: Checked) -> Object:
     if file.report is None:
-        return {"source": file.source, "error": file.error}
+        return {"source": file.title, "error": file.error}
     report: Report = file.report
     return {
-        "source": file.source, "verdict": report.verdict.value, "digest": report.digest,
+        "source": file.title, "verdict": report.verdict.value, "digest": report.digest,
         "obligations": report.obligations, "passes": report.passes,
         "assumptions": list(report.assumptions),
     }  # fmt: skip

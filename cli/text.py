@@ -95,8 +95,10 @@ def report_items(
         yield Text("")
         yield Text(f"  rechecked: {ledger_line(report)}", style="bold")
         yield Padding(ledger_table(report), (0, 0, 0, 2))
-    if report.assumptions:
+    if report.theorems or report.assumptions:
         yield Text("")
+    for theorem, number in report.theorems:
+        yield labelled("theorem", f"{theorem}: {count(number, 'obligation')}", "dim")
     for assumption in report.assumptions:
         yield labelled("assumed", assumption, "dim")
 
@@ -184,7 +186,7 @@ def situation(example: Counterexample) -> Iterator[tuple[str, str]]:
     """The values under which it goes wrong: symbols, ids, content of banks."""
     if example.symbols:
         values = ", ".join(f"{name} = {value}" for name, value in example.symbols)
-        yield "with", values
+        yield "with", f"{values}; no other values show it" if example.unique else values
     for tensor, iteration, numbers in example.integers:
         yield "ids", f"{tensor} = {listing(numbers)} in pass {iteration}"
     for group, content in example.banks:

@@ -76,11 +76,13 @@ def role_of(example: Counterexample, step: Step) -> str:
 
 
 def rows(schedule: Schedule, example: Counterexample) -> list[Row]:
-    """The moments in order.  What starts and ends with nothing between is one row."""
+    """The moments in order, of the commands that the fault needs.  What starts and ends with
+    nothing between is one row."""
     program = schedule.program or ()
     out: list[Row] = []
     open_on: dict[tuple[int, int, str], str] = {}
-    steps = list(example.order)
+    needed = set(example.needed)
+    steps = [s for s in example.order if not needed or (s.command, s.iteration) in needed]
     at = 0
     while at < len(steps):
         step = steps[at]
@@ -124,7 +126,8 @@ def window(moments: list[Row]) -> tuple[int, int]:
 def timeline(schedule: Schedule, example: Counterexample) -> Table:
     """The table; earlier and later moments are counted, not shown."""
     moments = rows(schedule, example)
-    first, last = window(moments)
+    whole = bool(example.needed) and len(moments) <= MOST
+    first, last = (0, len(moments)) if whole else window(moments)
     shown = moments[first:last]
     queues = queues_of(schedule, shown)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
@@ -149,6 +152,10 @@ def timeline(schedule: Schedule, example: Counterexample) -> Table:
         table.add_row(number, Text(row.role, style=style), *cells)
     if last < len(moments):
         table.add_row("", "", Text(f"… {len(moments) - last} later", style="dim"))
+    rest = len({(step.command, step.iteration) for step in example.order} - set(example.needed))
+    if example.needed and rest:
+        words = f"… {rest} other{'s play' if rest > 1 else ' plays'} no part"
+        table.add_row("", "", Text(words, style="dim"))
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from .data import initial_bytes
 from .layout import Layouts
 from .memory import POISON_BYTE
 from .operand import Operand
+from .panels import PanelBuffer, panel_type, with_copies
 from .quant import Bytes
 
 #: Bytes; a cache line, and the widest vector.
@@ -29,7 +31,9 @@ class Arena:
 
     Weights start as made from the seed, banks as zeros (what lies past the last slot must be
     finite), slot maps as -1 (empty banks); everything else is poison: a NaN as a float.
-    ``given``: buffers that come from outside, by name; they are used as they are.
+    ``given``: buffers that come from outside, by name; they are used as they are (a
+    ``PanelBuffer`` says which weights in it, and so which copies of them, are panels).  One
+    thread alone may ask for operands: bytes are made when they are first asked for.
     """
 
     def __init__(
@@ -50,39 +54,60 @@ class Arena:
                 self._spaces[buffer.name] = self._take(buffer)
             else:
                 self._spaces[buffer.name] = allocate(buffer.bytes, 0 if lasting else POISON_BYTE)
+        held = [raw.panels for raw in self._given.values() if isinstance(raw, PanelBuffer)]
+        self._panels = with_copies(schedule, frozenset().union(*held))
         self._fill(seed)
 
     def _take(self, buffer: Buffer) -> Bytes:
         raw = self._given[buffer.name]
         if len(raw) < buffer.bytes:
             raise ArenaError(f"buffer {buffer.name} has {buffer.bytes} bytes, {len(raw)} are given")
-        return raw
+        return raw.view(np.ndarray)
 
     def _fill(self, seed: int) -> None:
         graph = self.schedule.graph
         maps = {bank.slot_map for bank in graph.banks}
+        banks = {bank.name for bank in graph.banks}
         for tensor in graph.tensors:
+            if tensor.name in maps | banks and self._shared(tensor.name):
+                continue
             if tensor.name in maps:
                 self.operand(tensor.name).array[...] = -1
-            elif graph.find_bank(tensor.name) is not None:
+            elif tensor.name in banks:
                 self.operand(tensor.name).assign(np.zeros(1, np.uint8))
             elif tensor.view_of is None and not tensor.input and self._lasting(tensor.name):
                 operand = self.operand(tensor.name)
                 operand.assign(initial_bytes(seed, operand.layout))
 
+    def _shared(self, name: str) -> bool:
+        """Whether a tensor lies in a buffer that was given, and so has its content."""
+        return self.schedule.location(name).space in self._given
+
     def _lasting(self, name: str) -> bool:
         """Whether a tensor has a content at the start that is to be made up."""
         place = self.schedule.location(name)
-        return place.usage in (Usage.WEIGHTS, Usage.ANY) and place.space not in self._given
+        return place.usage in (Usage.WEIGHTS, Usage.ANY) and not self._shared(name)
 
     def memory_of(self, name: str) -> str:
         """The name of the memory that a tensor lies in."""
         return self.schedule.location(name).memory or NOWHERE
 
+    def space(self, name: str) -> Bytes:
+        """All bytes of a buffer, or of a tensor with bytes of its own (``own:TENSOR``)."""
+        return self._spaces[name]
+
+    def size(self, name: str) -> int:
+        """How many bytes a space has, or will have once an operand in it was asked for."""
+        if name in self._spaces:
+            return len(self._spaces[name])
+        return self.layouts.placed(name.removeprefix("own:")).end
+
     def operand(self, name: str) -> Operand:
         """The tensor's window on its memory.  ``ArenaError`` if it leaves its buffer."""
         if name not in self._operands:
             layout = self.layouts.placed(name)
+            if name in self._panels:
+                layout = replace(layout, dtype=panel_type(layout.dtype))
             if layout.space not in self._spaces:
                 base = self.layouts.placed(self.schedule.base(name).name)
                 self._spaces[layout.space] = allocate(base.end, POISON_BYTE)
@@ -97,16 +122,30 @@ class Arena:
 
     def write(self, name: str, raw: Bytes) -> None:
         """Write packed bytes in logical order; as many as the tensor has."""
-        operand = self.operand(name)
-        if len(raw) != operand.layout.nbytes:
-            raise ArenaError(f"{name} has {operand.layout.nbytes} bytes, not {len(raw)}")
-        operand.assign(raw)
+        write(self.operand(name), raw)
 
     def copy(self, source: str, target: str) -> int:
         """The k-th byte to the k-th, in logical order.  Returns how many there are."""
-        raw = self.operand(source).packed()
-        self.write(target, raw)
-        return len(raw)
+        return copy(self.operand(source), self.operand(target))
+
+
+def write(target: Operand, raw: Bytes) -> None:
+    """Packed bytes in logical order; as many as the tensor has."""
+    if len(raw) != target.layout.nbytes:
+        raise ArenaError(f"{target.layout.name} has {target.layout.nbytes} bytes, not {len(raw)}")
+    target.assign(raw)
+
+
+def copy(source: Operand, target: Operand) -> int:
+    """The k-th byte to the k-th, in logical order.  Returns how many there are."""
+    if source.layout.counts == target.layout.counts and source.dtype == target.dtype:
+        if source.layout.packed and target.layout.packed:  # one run of bytes moves fastest
+            target.data[...] = source.data
+        else:
+            target.raw[...] = source.raw  # without a gathered copy in between
+    else:
+        write(target, source.packed())
+    return source.layout.nbytes
 
 
 def allocate(count: int, value: int) -> Bytes:

@@ -1,11 +1,16 @@
-"""Banks at run time: which expert lies in which slot, and the uploads that keep it so."""
+"""Banks at run time: which expert lies in which slot, and the uploads that keep it so.
+
+What a command moves is said as *pieces*: pairs of views, each copied from the one to the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..model.cache import SlotState, SlotStep, empty_slots, lru_slots
 from ..model.command import FillBank
@@ -16,6 +21,9 @@ from .operand import Operand
 from .traffic import Traffic
 
 _POLICIES = {"lru-slots": lru_slots}
+
+#: ``(from, to)``: views of equal shape.
+Piece = tuple[NDArray[Any], NDArray[Any]]
 
 
 class BankError(ValueError):
@@ -39,18 +47,36 @@ class BankCounters:
     uploads: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What a fill has decided: the policy's step, the experts that travel, and what the slot ids
+    or the map are to hold."""
+
+    step: SlotStep
+    pieces: list[Piece]
+    table: list[Piece]
+
+
 class RunningBanks:
-    """The banks of a schedule while it runs.  They start empty.
+    """The banks of a schedule while it runs.
 
     A slot holds one expert of one layer, for every role of its group alike; what lies past the
-    last slot (the spare slot) is never filled.
+    last slot (the spare slot) is never filled.  ``states``: what the slots hold, by group; it is
+    kept up to date, so that programs with the same banks can take turns.  Groups that are not in
+    it start empty.
     """
 
-    def __init__(self, schedule: Schedule, arena: Arena, traffic: Traffic) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        arena: Arena,
+        traffic: Traffic,
+        states: dict[str, SlotState] | None = None,
+    ) -> None:
         self._graph = schedule.graph
         self._arena = arena
         self._traffic = traffic
-        self._states: dict[str, SlotState] = {}
+        self._states = states if states is not None else {}
         self.counters: dict[str, BankCounters] = {}
         for bank in self._graph.banks:
             self.counters[bank.name] = BankCounters()
@@ -61,32 +87,53 @@ class RunningBanks:
                     f"another bank of the group {len(slots)}"
                 )
 
-    def state(self, group: str) -> SlotState:
-        """What the slots of a group hold now."""
-        return self._states[group]
+    def forget(self) -> None:
+        """Claim no longer that a slot holds anything."""
+        for group, state in self._states.items():
+            self._states[group] = empty_slots(len(state.owners))
 
-    def fill(self, command: FillBank) -> SlotStep:
-        """Bring ``used(ids)`` into slots of every bank named; write the slot ids or the map."""
+    @property
+    def occupied(self) -> Mapping[str, int]:
+        """How many slots of each group are full."""
+        return {
+            group: sum(owner is not None for owner in state.owners)
+            for group, state in self._states.items()
+        }
+
+    def decide(self, command: FillBank) -> Filling:
+        """Read the ids and take one step of the policy; nothing is written to a bank yet."""
         banks = self._banks(command)
         first = banks[0]
-        ids = self._arena.operand(command.ids)
-        flat = [int(i) for i in ids.array.reshape(-1)]
+        flat = [int(i) for i in self._arena.operand(command.ids).array.reshape(-1)]
         experts = self._arena.operand(first.caches).ne[2]
         if flat and max(flat) >= experts:
             raise BankError(f"expert {max(flat)} of {command.ids}: {first.caches} has {experts}")
         step = _POLICIES[first.policy](self._states[first.group], first.layer, flat)
         self._states[first.group] = step.state
-        for bank in banks:
-            self._upload(bank, step)
-        if command.slot_ids is not None:
-            self._publish(command.slot_ids, np.array(step.slot_ids), command.ids)
+        table: Sequence[int] = step.slot_ids
         if command.slot_map is not None:
-            slots = np.full(experts, -1)
-            for (layer, expert), slot in step.state.slot_of.items():
-                if layer == first.layer:
-                    slots[expert] = slot
-            self._publish(command.slot_map, slots, command.ids)
-        return step
+            slot_of = step.state.slot_of
+            table = [slot_of.get((first.layer, expert), -1) for expert in range(experts)]
+        runs = merged(step.uploads)
+        pieces = [piece for bank in banks for piece in self._pieces(bank, runs)]
+        for bank in banks:
+            self._count(bank, step, len(runs))
+        return Filling(step, pieces, list(self._tables(command, table)))
+
+    def _tables(self, command: FillBank, values: Sequence[int]) -> Iterator[Piece]:
+        for name in (command.slot_ids, command.slot_map):
+            if name is not None:
+                target = self._arena.operand(name).array
+                yield np.array(values, target.dtype).reshape(target.shape), target
+                # What the host writes to its own memory is no transfer.
+                if not self.table_on_host(command):
+                    self._traffic.add(command.ids, name, target.nbytes)
+
+    def table_on_host(self, command: FillBank) -> bool:
+        """Whether the host writes the slot ids or the map itself, rather than the queue."""
+        name = command.slot_ids or command.slot_map
+        memory = self._arena.memory_of(name) if name is not None else None
+        return any(m.name == memory and m.host for m in self._graph.memories)
 
     def _banks(self, command: FillBank) -> list[Bank]:
         banks = [bank for name in command.banks for bank in (self._graph.find_bank(name),) if bank]
@@ -99,25 +146,27 @@ class RunningBanks:
             raise BankError(f"bank {banks[0].name}: policy {banks[0].policy} cannot be run yet")
         return banks
 
-    def _upload(self, bank: Bank, step: SlotStep) -> None:
+    def _pieces(self, bank: Bank, runs: Sequence[tuple[int, int, int]]) -> Iterator[Piece]:
         source, target = self._arena.operand(bank.caches), self._arena.operand(bank.name)
+        for first, slot, experts in runs:
+            piece = planes(source, first, target, slot, experts)
+            self._traffic.add(bank.caches, bank.name, piece[0].size)
+            self.counters[bank.name].uploaded += piece[0].size
+            yield piece
+
+    def _count(self, bank: Bank, step: SlotStep, uploads: int) -> None:
         count = self.counters[bank.name]
         count.fills += 1
         count.hits += step.hits
         count.misses += len(step.uploads)
         count.evictions += len(step.victims)
-        for first, slot, experts in merged(step.uploads):
-            moved = copy_planes(source, first, target, slot, experts)
-            self._traffic.add(bank.caches, bank.name, moved)
-            count.uploaded += moved
-            count.uploads += 1
+        count.uploads += uploads
 
-    def _publish(self, name: str, values: np.ndarray, ids: str) -> None:
-        target = self._arena.operand(name)
-        target.array[...] = values.reshape(target.array.shape)
-        # What the host writes to its own memory is no transfer.
-        if self._arena.memory_of(name) != self._arena.memory_of(ids):
-            self._traffic.add(ids, name, target.layout.nbytes)
+
+def move(pieces: Sequence[Piece]) -> None:
+    """Copy each piece."""
+    for source, target in pieces:
+        target[...] = source
 
 
 def merged(uploads: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
@@ -133,13 +182,17 @@ def merged(uploads: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
     return runs
 
 
-def copy_planes(source: Operand, first: int, target: Operand, slot: int, count: int) -> int:
-    """Copy ``count`` experts, from number ``first`` on, to places from ``slot`` on; the bytes."""
-    planes = source.raw[:, first : first + count]
+def planes(source: Operand, first: int, target: Operand, slot: int, count: int) -> Piece:
+    """``count`` experts, from number ``first`` on, and their places from ``slot`` on."""
     if slot + count > target.ne[2]:
         raise ArenaError(f"{target.layout.name} has no place {slot + count - 1}")
-    target.raw[:, slot : slot + count] = planes
-    return int(planes.size)
+    if source.layout.packed and target.layout.packed:  # one run of bytes moves fastest
+        size = source.layout.nb[2]
+        return (
+            source.data[first * size : (first + count) * size],
+            target.data[slot * size : (slot + count) * size],
+        )
+    return source.raw[:, first : first + count], target.raw[:, slot : slot + count]
 
 
 @dataclass(slots=True)
@@ -151,25 +204,26 @@ class ExpertCopyCounters:
     bytes: int = 0
 
 
-def copy_used_experts(
+def used_experts(
     source: Operand, target: Operand, used: Sequence[int], padding: int
-) -> ExpertCopyCounters:
-    """Copy the experts in ``used`` (ascending) to their own places, runs of neighbours at once.
+) -> tuple[list[Piece], ExpertCopyCounters]:
+    """The experts in ``used`` (ascending) on their way to their own places, runs of neighbours
+    at once.
 
     After each run ``padding`` further bytes travel, as far as the source goes.
     """
-    count = ExpertCopyCounters(experts=len(used))
+    count, pieces = ExpertCopyCounters(experts=len(used)), []
     if used and not 0 <= used[0] <= used[-1] < source.ne[2]:
         raise IndexError(f"expert {used[-1]}: {source.layout.name} has {source.ne[2]}")
     if padding and not (source.layout.packed and target.layout.packed):
         raise ArenaError(f"padding of {padding} bytes: {source.layout.name} is not packed")
     stride = source.layout.nb[2]
     for first, _, experts in merged([(expert, expert) for expert in used]):
-        count.bytes += copy_planes(source, first, target, first, experts)
+        pieces.append(planes(source, first, target, first, experts))
         count.transfers += 1
         end = (first + experts) * stride
         tail = min(padding, len(source.data) - end)
         if tail > 0:
-            target.data[end : end + tail] = source.data[end : end + tail]
-            count.bytes += tail
-    return count
+            pieces.append((source.data[end : end + tail], target.data[end : end + tail]))
+    count.bytes = sum(piece[0].size for piece in pieces)
+    return pieces, count

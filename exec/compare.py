@@ -9,9 +9,9 @@ import numpy as np
 
 from ..model.ops import OPS
 from ..model.schedule import Schedule
-from .functions import ROUNDED_TYPES
 from .quant import Array
 from .reference import Reference
+from .rounding import ROUNDINGS
 from .runtime import RunResult
 
 #: Share of an output's largest value that float32 sums and exponentials may differ by.
@@ -148,7 +148,7 @@ def _after(
     products, differs = max(n for n, _ in known), any(d for _, d in known)
     if differs and op in _CHAOTIC:
         return None
-    if op in ("mul_mat", "mul_mat_id") and schedule.tensor(src[0]).dtype in ROUNDED_TYPES:
+    if op in ("mul_mat", "mul_mat_id") and schedule.tensor(src[0]).dtype in ROUNDINGS:
         products += 1
     return products, differs or op not in _EXACT
 

@@ -22,7 +22,8 @@ from .evaluate import (
 from .functions import OutOfRange
 from .judge import WrongRead, wrong_read, wrong_value
 from .layout import Layout
-from .memory import POISON, Content, Region
+from .memory import Content, Region
+from .over_read import OverRead
 from .quant import to_array
 from .reference import node_write, operand
 from .script import Part
@@ -58,10 +59,13 @@ class ComputeTask:
             for t in self.targets
         ]
         device = schedule.compute_device(command)
-        self.over_read = 0
-        if device is not None and self.sources:
-            kind = self.sources[0].dtype.name
-            self.over_read = graph.device(device).over_read_bytes(self.node.op, kind)
+        self.over_read: OverRead | None = None
+        self.undefined = False
+        if device is not None and self.sources and self._by_expert(0):
+            source = self.sources[0]
+            count = graph.device(device).over_read_bytes(self.node.op, source.dtype.name)
+            if count:
+                self.over_read = OverRead(run.world, part, source, count)
         self.regions: list[Layout | Region] = list(self.targets)
 
     # -- moments ----------------------------------------------------------------------------
@@ -84,6 +88,9 @@ class ComputeTask:
         memory = self.run.memory
         known = None if self.updates else self._known_result(contents)
         for place, target in enumerate(self.targets):
+            if self.undefined:
+                memory.poison(target)
+                continue
             if known is not None and not known[target.name].poisoned:
                 memory.write(target, known[target.name].raw, self.versions[place])
                 continue
@@ -93,7 +100,7 @@ class ComputeTask:
             elif written.mask is None:
                 memory.write(target, written.raw, self.versions[place])
             elif written.mask.any():
-                region = Region(target.space, target.addresses[written.mask])
+                region = Region(target.space, target.addresses[written.mask], target.name)
                 memory.write(region, written.raw[written.mask], self.versions[place][written.mask])
             if self.results is not None:
                 due = self.results[target.name].raw
@@ -121,7 +128,7 @@ class ComputeTask:
         target = self.targets[0]
         contents = [self.run.memory.read(source) for source in self.sources]
         mask = self._evaluated(contents)[0].mask
-        return target if mask is None else Region(target.space, target.addresses[mask])
+        return target if mask is None else Region(target.space, target.addresses[mask], target.name)
 
     # -- judging reads ----------------------------------------------------------------------
 
@@ -198,24 +205,15 @@ class ComputeTask:
         )  # fmt: skip
 
     def _judge_over_read(self, contents: list[Content]) -> None:
-        """What the kernel reads past an expert must be defined."""
-        if not self.over_read or not self._by_expert(0):
+        """What the kernel reads past an expert must be defined; else its result is not."""
+        if self.over_read is None:
             return
-        source, memory = self.sources[0], self.run.memory
         ids = self._ids(2, contents)
-        for expert in np.unique(ids[(ids >= 0) & (ids < source.ne[2])]):
-            end = source.part(2, int(expert)).end
-            stop = min(end + self.over_read, len(memory.data[source.space]))
-            past = memory.read_since(Region(source.space, slice(end, stop)), self.reading.began)
-            if (past.version == POISON).any():
-                self.run.note(
-                    WrongRead(
-                        self.part.command, self.part.iteration, source.name, end - source.offset,
-                        int((past.version == POISON).sum()), "poison",
-                        f"defined bytes ({self.over_read} past expert {expert})",
-                        poison=True, differs=True,
-                    )
-                )  # fmt: skip
+        used = np.unique(ids[(ids >= 0) & (ids < self.sources[0].ne[2])]).tolist()
+        faults = self.over_read.faults(self.run.memory, used, self.reading.began)
+        self.undefined = bool(faults)
+        for fault in faults:
+            self.run.note(fault)
 
 
 def _moved(fault: WrongRead | None, by: int) -> WrongRead | None:

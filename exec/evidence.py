@@ -12,15 +12,17 @@ from itertools import islice, product
 
 from ..model.report import Finding
 from ..model.schedule import Schedule
-from . import static_order, static_placement
+from . import static_banks, static_cost, static_order, static_placement
 from .scene import Fact, Fault, Place, Scene
 
 RULES: dict[str, Callable[[Scene], Iterator[Fault]]] = {
+    "PF007": static_banks.staging_off_device,
     "PL001": static_placement.op_unsupported,
     "PL002": static_placement.source_unreadable,
     "PL003": static_placement.result_immovable,
     "PL004": static_placement.input_list_wrong,
     "PL005": static_placement.node_unassigned,
+    "PL006": static_cost.declared_not_realised,
     "PL007": static_placement.not_computed_once,
     "AL002": static_placement.out_of_bounds,
     "AL003": static_placement.over_capacity,
@@ -28,10 +30,16 @@ RULES: dict[str, Callable[[Scene], Iterator[Fault]]] = {
     "BK001": static_order.cached_matmul_off_bank,
     "BK004": static_order.working_set_exceeds,
     "BK005": static_order.index_space_mismatch,
+    "BK010": static_banks.bank_on_wrong_device,
+    "BK011": static_banks.bank_never_hits,
     "CE006": static_order.id_out_of_range,
     "OR005": static_order.wait_never_satisfied,
     "OR006": static_order.event_kind_mismatch,
     "CO001": static_order.bank_copied,
+    "CO003": static_cost.split_ping_pong,
+    "CO004": static_cost.serial_upload,
+    "CO005": static_cost.prefetch_moves_more,
+    "CO006": static_cost.selective_copy_useless,
 }
 
 

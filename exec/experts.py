@@ -10,6 +10,7 @@ from ..model.cache import CacheError, SlotState, lru_slots
 from ..model.command import Compute, CopyExperts, FillBank
 from ..model.graph import Bank
 from .evaluate import bank_of
+from .functions import UnsupportedOp
 from .judge import WrongRead, wrong_read
 from .layout import Layout
 from .memory import Content
@@ -98,6 +99,8 @@ class FillTask:
             if bank is None:
                 raise ValueError(f"{part}: fill_bank names {name}, which is no bank")
             self.banks.append(bank)
+            if bank.policy != "lru-slots":
+                raise UnsupportedOp(f"{part}: a fill of {name} with {bank.policy} is not executed")
         self.staged = str(upload_contract(schedule, command)) == "staged"
         self.ids = run.placed(command.ids)
         self.due = _due_fill_ids(run, part, self.banks)
@@ -194,8 +197,10 @@ def _checked_ids(
 
 
 def _due_ids(run: Execution, part: Part, command: CopyExperts) -> Content | None:
-    """What the ``mul_mat_id`` that reads the copy reads as its ids."""
+    """What the ``mul_mat_id`` that reads the copy reads as its ids; of several that read it, the
+    one that selects by the ids of the copy."""
     schedule = run.world.schedule
+    found: dict[str, Content] = {}
     pass_ = part.iteration
     if command.for_split is not None and command.split is not None:
         pass_ += command.for_split <= command.split and command.for_split != command.split
@@ -208,8 +213,11 @@ def _due_ids(run: Execution, part: Part, command: CopyExperts) -> Content | None
         if node.op != "mul_mat_id" or (wanted is not None and reader.split != wanted):
             continue
         if schedule.bound(reader, 0) == command.dst and (node.dst, pass_) in run.reference.reads:
-            return run.reference.reads[node.dst, pass_][2]
-    return None
+            ids = schedule.base(node.src[2]).name
+            found.setdefault(ids, run.reference.reads[node.dst, pass_][2])
+    copy = schedule.copy_of(str(command.ids))
+    chosen = schedule.base(copy[1] if copy is not None else str(command.ids)).name
+    return found.get(chosen) or next(iter(found.values()), None)
 
 
 def _due_fill_ids(run: Execution, part: Part, banks: Sequence[Bank]) -> Content | None:

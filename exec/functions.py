@@ -8,7 +8,6 @@ of that shape.  Sums are taken in float64 and rounded once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from ..model.graph import Node
 from .quant import Array, Bytes
 from .rotation import rope
+from .rounding import with_rounding
 from .source import Operand as Operand
 from .source import OutOfRange as OutOfRange
 from .source import Shape
@@ -56,45 +56,6 @@ def mul_mat_id(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
         rows = x[:, slot % x.shape[1], token, 0]
         result[:, slot, token, 0] = _dot(experts.plane(int(expert)), rows)
     return result
-
-
-def rounded_rows(x: Array) -> Array:
-    """Each row in blocks of 32 as q8_0 would hold it, as float32 again (``quantize_row_q8_0``).
-
-    The integers are ``x · (127 / max |x|)``, halves to even; the scale that they are multiplied
-    with again is ``max |x| / 127`` rounded to float16.
-    """
-    # Split along dimension 0: (32, blocks, …), the elements of a block innermost.
-    blocks = x.astype(np.float32).reshape((32, x.shape[0] // 32, *x.shape[1:]), order="F")
-    most = np.abs(blocks).max(axis=0, keepdims=True)
-    with np.errstate(all="ignore"):
-        inverse = np.where(most > 0, np.float32(127) / most, np.float32(0)).astype(np.float32)
-        step = (most / np.float32(127)).astype(np.float16).astype(np.float32)
-        integers = np.rint(blocks * inverse)
-    result: Array = (integers * step).reshape(x.shape, order="F")
-    return result
-
-
-#: Weights whose products take the activations as q8_0.
-ROUNDED_TYPES = frozenset({"q8_0", "q4_0"})
-
-
-def _rounded(product: Function) -> Function:
-    """The product as ggml's CPU kernels take it: activations of quantised weights are rounded.
-
-    A weight times a scale and an activation times a scale are exact in float64, and so are
-    their sums but for the last bits: no different from an integer sum per block.
-    """
-
-    def function(src: Sequence[Operand], node: Node, ne: Shape) -> Array:
-        if src[0].dtype.name not in ROUNDED_TYPES:
-            return product(src, node, ne)
-        x = src[1]
-        values = rounded_rows(x.array)
-        packed = np.ascontiguousarray(values.T).reshape(-1).view(np.uint8)
-        return product((src[0], replace(x, raw=packed), *src[2:]), node, ne)
-
-    return function
 
 
 # -- element-wise ---------------------------------------------------------------------------
@@ -370,14 +331,14 @@ FUNCTIONS: dict[str, Function] = {
 
 #: The same, with activations rounded as ggml's CPU kernels round them.
 ROUNDED_FUNCTIONS: dict[str, Function] = {
-    **FUNCTIONS, "mul_mat": _rounded(mul_mat), "mul_mat_id": _rounded(mul_mat_id)
+    **FUNCTIONS, "mul_mat": with_rounding(mul_mat), "mul_mat_id": with_rounding(mul_mat_id)
 }  # fmt: skip
 
 
 def apply(src: Sequence[Operand], node: Node, ne: Shape, rounded: bool = False) -> Array:
     """The value of a node that writes one whole destination.  ``UnsupportedOp`` for others.
 
-    ``rounded``: activations that meet a q8_0 or q4_0 weight are rounded to q8_0 first.
+    ``rounded``: activations are rounded first, as the type of the weight that they meet has it.
     """
     function = (ROUNDED_FUNCTIONS if rounded else FUNCTIONS).get(node.op)
     if function is None:

@@ -13,23 +13,20 @@ from ..model.certificate import Certificate
 from ..model.decoder.architectures import Built, build
 from ..model.decoder.net import Batch
 from ..model.decoder.site import Setting
-from ..model.plan.lower import lower
 from ..model.plan.planner import plan
-from ..model.plan.reuse import allocate, result_bytes
 from ..model.read.gguf import ModelFile
 from ..model.schedule import Schedule
 from .parallel import Team
+from .programs import COMPACT_FROM, Plan, Policy, program
 from .quant import Array, Bytes
+from .queue import Crew
 from .session import Session
-from .weights import model_buffers
+from .watch import NOBODY, Watcher
+from .weights import SharedBanks, model_buffers
 
 Prove = Callable[[Schedule], Certificate]
-#: From the graph level to the split level.
-Plan = Callable[[Schedule], Schedule]
 
 LOGITS = "result_output"
-#: Results that take more bytes than this share bytes; a proof of that takes longer.
-COMPACT_FROM = 256 << 20
 #: The cache grows by so many cells at a time, and attention looks at a multiple of it.
 CELLS = 256
 #: The most tokens of a prompt in one pass.
@@ -59,11 +56,12 @@ class Generator:
     """A model with its memories.
 
     ``prove`` checks a schedule; each program is run only with its certificate.  ``context``: the
-    most tokens of a request.  ``setting``: devices, and where weights and cache lie; ``plan``:
-    which device computes what.  ``watch``:
-    beginnings of names of tensors whose values are kept in ``watched``.  ``threads``: of large
-    products; :meth:`close` stops them.  ``compact_from``: bytes of results in one pass from which
-    on these share bytes where they are dead.
+    most tokens of a request, ``ubatch`` of one pass.  ``setting``: devices, and where weights and
+    cache lie; ``plan``: which device computes what; ``policy``: expert cache and prefetch.
+    ``watch``: beginnings of names of tensors whose values are kept in ``watched``.  ``threads``:
+    of large products; :meth:`close` stops them and those of the queues.  ``compact_from``: bytes
+    of results in one pass from which on these share bytes where they are dead.  ``watcher``: is
+    told of everything that starts and ends in a run.
     """
 
     def __init__(
@@ -74,20 +72,27 @@ class Generator:
         context: int,
         setting: Setting | None = None,
         plan: Plan = plan,
+        policy: Policy | None = None,
+        ubatch: int = MOST_TOKENS,
         watch: Collection[str] = (),
         threads: int = 1,
         compact_from: int = COMPACT_FROM,
+        watcher: Watcher = NOBODY,
     ) -> None:
         self.model, self.prove, self.plan = model, prove, plan
         self.setting, self.watch = setting or Setting(), tuple(watch)
         self.context, self.compact_from = context, compact_from
-        self.team = Team(threads)
+        self.policy, self.ubatch, self.watcher = policy or Policy(), ubatch, watcher
+        self.team, self.crew = Team(threads), Crew()
         self.capacity = -(-context // CELLS) * CELLS
         self.position = 0
         self.timing = Timing()
         self.watched: dict[str, list[Array]] = {}
         self._programs: dict[Batch, tuple[Built, Session]] = {}
+        #: what was asked for and has no effect, by batch
+        self.idle: dict[Batch, tuple[str, ...]] = {}
         self._buffers: dict[str, Bytes] | None = None
+        self._banks = SharedBanks()
 
     # -- programs ---------------------------------------------------------------------------
 
@@ -96,19 +101,24 @@ class Generator:
         if batch not in self._programs:
             with self.timing.phase("build"):
                 built = build(self.model, batch, self.setting, self.watch)
-                schedule = lower(self._placed(self.plan(built.schedule)))
+                made = program(
+                    built.schedule, self.policy, batch.tokens, plan=self.plan,
+                    compact_from=self.compact_from,
+                )  # fmt: skip
+            self.idle[batch] = made.idle
             with self.timing.phase("prove"):
-                certificate = self.prove(schedule)
+                certificate = self.prove(made.schedule)
             with self.timing.phase("load"):
                 if self._buffers is None:
                     graph = built.schedule.graph
                     self._buffers = model_buffers(self.model, graph, built.loaded)
-                session = Session(schedule, certificate, buffers=self._buffers, team=self.team)
+                banks, states = self._banks.of(made.schedule)
+                session = Session(
+                    made.schedule, certificate, buffers={**self._buffers, **banks},
+                    team=self.team, crew=self.crew, states=states, watcher=self.watcher,
+                )  # fmt: skip
             self._programs[batch] = built, session
         return self._programs[batch]
-
-    def _placed(self, schedule: Schedule) -> Schedule:
-        return allocate(schedule) if result_bytes(schedule) > self.compact_from else schedule
 
     @property
     def sessions(self) -> tuple[Session, ...]:
@@ -123,6 +133,7 @@ class Generator:
 
     def close(self) -> None:
         """Stop the threads."""
+        self.crew.close()
         self.team.close()
 
     def __enter__(self) -> Generator:
@@ -144,8 +155,8 @@ class Generator:
             )
         phase = "prompt" if self.position == 0 else "decode"
         rows = []
-        for start in range(0, len(tokens), MOST_TOKENS):
-            part = tokens[start : start + MOST_TOKENS]
+        for start in range(0, len(tokens), self.ubatch):
+            part = tokens[start : start + self.ubatch]
             rows.append(self._pass(part, all_logits, phase))
         return np.concatenate(rows) if all_logits else rows[-1]
 

@@ -56,10 +56,11 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Some bytes of a space, in an order of their own."""
+    """Some bytes of a space (those of tensor ``name``), in an order of their own."""
 
     space: str
     where: slice | NDArray[np.int64]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class Memory:
         #: When each byte was last touched by a write (its start or its end counts).
         self.touched = {s: np.zeros(n, np.int64) for s, n in sizes.items()}
         self.clock = 0
+        #: Which tensor was written at each clock, from 1 on.
+        self.writers: list[str] = []
 
     def copy(self) -> Memory:
         """An independent memory with the same contents, untouched so far."""
@@ -103,6 +106,7 @@ class Memory:
             np.copyto(self.version[space], start.version[space])
             self.touched[space].fill(0)
         self.clock = 0
+        self.writers.clear()
 
     def write_content(self, layout: Layout | Region, content: Content) -> None:
         self.write(layout, content.raw, content.version)
@@ -114,13 +118,17 @@ class Memory:
         )
 
     def write(self, layout: Layout | Region, raw: Bytes, version: VersionArray) -> None:
-        self.clock += 1
+        self._tick(layout)
         self.data[layout.space][layout.where] = raw
         self.version[layout.space][layout.where] = version
         self.touched[layout.space][layout.where] = self.clock
 
-    def poison(self, layout: Layout | Region) -> None:
+    def _tick(self, layout: Layout | Region) -> None:
         self.clock += 1
+        self.writers.append(layout.name)
+
+    def poison(self, layout: Layout | Region) -> None:
+        self._tick(layout)
         self.data[layout.space][layout.where] = POISON_BYTE
         self.version[layout.space][layout.where] = POISON
         self.touched[layout.space][layout.where] = self.clock

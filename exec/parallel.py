@@ -6,6 +6,8 @@ same for any number of threads.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -14,6 +16,7 @@ from itertools import pairwise
 from ..model.graph import Node
 from .cpu.table import Kernel
 from .operand import Operand
+from .panels import PANEL
 
 #: A product with fewer multiplications is over before another thread has begun.
 LEAST_WORK = 200_000
@@ -29,6 +32,9 @@ class Team:
             raise ValueError(f"{threads} threads; at least one was due")
         self.threads = threads
         self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()  # the queues of several devices may share a team
+        pinnable = hasattr(os, "sched_getaffinity")
+        self._cores = os.sched_getaffinity(0) if pinnable else None
 
     def shares(self, node: Node, target: Operand, sources: Sequence[Operand]) -> list[_Share]:
         """The parts of a compute; one part, the whole, if it cannot or need not be shared."""
@@ -39,7 +45,9 @@ class Team:
         rows = target.ne[result]
         if target.empty or _work(target, sources) < LEAST_WORK or rows < self.threads:
             return whole
-        edges = [rows * index // self.threads for index in range(self.threads + 1)]
+        # Whole panels each, whatever the type: the last part takes the rest.
+        steps = [rows * index // self.threads // PANEL * PANEL for index in range(self.threads)]
+        edges = sorted({*steps, rows})
         return [
             (
                 part(target, result, first, last),
@@ -54,15 +62,27 @@ class Team:
         if not others:
             kernel(first[0], first[1], node)
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads - 1, "splitproof-worker")
-        running = [self._pool.submit(kernel, target, own, node) for target, own in others]
+        pool = self._threads()
+        running = [pool.submit(kernel, target, own, node) for target, own in others]
         try:
             kernel(first[0], first[1], node)
         finally:
             wait(running)
         for future in running:
             future.result()
+
+    def _threads(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(
+                    self.threads - 1, "splitproof-worker", initializer=self._spread
+                )
+            return self._pool
+
+    def _spread(self) -> None:
+        """A thread begins on the core to which the queue that asked for it is pinned."""
+        if self._cores is not None:
+            os.sched_setaffinity(0, self._cores)
 
     def close(self) -> None:
         """Stop the threads; none is left behind."""

@@ -118,7 +118,11 @@ class World:
         function = self.callbacks.get(command.name)
         if function is None:
             return {
-                name: data.callback_bytes(self.seed, command.name, layout(name), pass_)
+                name: self.with_integers(
+                    layout(name),
+                    data.callback_bytes(self.seed, command.name, layout(name), pass_),
+                    pass_,
+                )
                 for name in written
             }
         arrays = {n: to_array(layout(n).dtype, c.raw, layout(n).ne) for n, c in reads.items()}

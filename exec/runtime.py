@@ -1,21 +1,19 @@
 """Run a proved schedule on real memories, with compiled kernels.
 
-One thread carries out the program in issue order: each command runs to its end when it is
-issued.  That is one of the orders that the proof covers, so events and waits have nothing to do
-here; nothing overlaps, and the times are those of the work, not of a pipeline.
+The calling thread is the host: it carries out host commands itself and issues the others to one
+thread a queue, which works them off in order.  Waits, records and host synchronisation are what
+orders these threads, and nothing else does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from time import perf_counter
-from typing import assert_never, cast
-
-import numpy as np
+from functools import partial
+from typing import TypeVar
 
 from ..model import document
+from ..model.cache import SlotState
 from ..model.certificate import Certificate
 from ..model.command import (
     Callback,
@@ -32,19 +30,25 @@ from ..model.command import (
     Wait,
 )  # fmt: skip
 from ..model.describe import command_text
-from ..model.graph import Node
+from ..model.device import HOST, Contract
 from ..model.plan.lower import lower
 from ..model.schedule import Schedule
-from .arena import Arena
-from .bank import BankCounters, ExpertCopyCounters, RunningBanks, copy_used_experts
-from .cpu.table import Choice, choose
-from .evaluate import evaluate, read_tensors, written_tensors
-from .memory import Content
-from .operand import Operand
+from ..model.symbol import ALWAYS
 from .parallel import Team
-from .quant import Array, Bytes, to_array
-from .reference import CallbackFunction, Integers, World, input_commands, operand
-from .traffic import Traffic
+from .quant import Array, Bytes
+from .queue import Crew, Job, Lane, Stopped
+from .reference import CallbackFunction, Integers, World, input_commands
+from .result import KernelUse, MemoryTraffic, RunResult
+from .script import exists, upload_contract
+from .watch import NOBODY, Stretch, Watcher, WatchError
+from .work import Work
+
+_T = TypeVar("_T")
+#: What is added to the name of a queue for the thread of its unordered transfers.
+FLIGHT = "~"
+
+
+__all__ = ["KernelUse", "Machine", "MemoryTraffic", "RunError", "RunResult", "run"]
 
 
 class RunError(RuntimeError):
@@ -53,50 +57,6 @@ class RunError(RuntimeError):
     def __init__(self, index: int, pass_: int, text: str, cause: BaseException) -> None:
         super().__init__(f"command {index} ({text}), pass {pass_}: {type(cause).__name__}: {cause}")
         self.index, self.pass_, self.text = index, pass_, text
-
-
-@dataclass(frozen=True, slots=True)
-class KernelUse:
-    """How often an op ran on a weight type, ``compiled`` or on the NumPy reference."""
-
-    op: str
-    dtype: str
-    compiled: bool
-    count: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryTraffic:
-    """What moved from one memory to another (``source`` may be ``target``)."""
-
-    source: str
-    target: str
-    bytes: int
-    transfers: int
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What a run gave.
-
-    ``outputs``: per pass, what each ``get_output`` read, of shape ``ne`` (innermost first).
-    ``seconds``: per phase, compilation of kernels included in ``compute``.
-    """
-
-    schedule: Schedule
-    symbols: Mapping[str, int]
-    outputs: tuple[Mapping[str, Array], ...]
-    traffic: tuple[MemoryTraffic, ...]
-    banks: Mapping[str, BankCounters]
-    expert_copies: Mapping[str, ExpertCopyCounters]
-    kernels: tuple[KernelUse, ...]
-    seconds: Mapping[str, float]
-
-    @property
-    def fallbacks(self) -> int:
-        """How many computes ran on the reference for want of a kernel."""
-        return sum(use.count for use in self.kernels if not use.compiled)
 
 
 def run(
@@ -108,12 +68,14 @@ def run(
     callbacks: Mapping[str, CallbackFunction] | None = None,
     inputs: Mapping[tuple[str, int], Array] | None = None,
     integers: Integers = (),
+    watcher: Watcher = NOBODY,
 ) -> RunResult:
     """Run ``repeat`` passes of a schedule that was proved.
 
     ``symbols``: upper bounds where none are given.  ``callbacks``, ``inputs``, ``integers``: as
     for ``run_reference``, so that both runs can be given the same; arrays are copied when the
-    program sets the input.  A split-level schedule is lowered first.
+    program sets the input.  A split-level schedule is lowered first.  ``watcher``: is told of
+    everything that starts and ends.
 
     ``CertificateError`` if the certificate is not a proof of exactly this document;
     ``ValueError`` for a symbol that does not exist or is out of its range; ``RunError`` names
@@ -125,10 +87,12 @@ def run(
     world = World(
         program, symbol_values(schedule, symbols or {}), seed, fixed, callbacks or {}, inputs or {}
     )
-    machine = Machine(world)
-    for pass_ in range(program.repeat):
-        machine.one_pass(pass_)
-    return machine.result(schedule)
+    with Crew() as crew:
+        machine = Machine(world, crew=crew, watcher=watcher)
+        for pass_ in range(program.repeat):
+            machine.one_pass(pass_)
+        machine.finish()
+        return machine.result(schedule)
 
 
 def symbol_values(schedule: Schedule, given: Mapping[str, int]) -> dict[str, int]:
@@ -142,22 +106,38 @@ def symbol_values(schedule: Schedule, given: Mapping[str, int]) -> dict[str, int
     return {name: given.get(name, high) for name, (low, high) in ranges.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """What a compute needs, found once."""
+#: Commands that are one part.
+_Whole = Compute | SetInput | GetOutput | Callback
 
-    node: Node
-    choice: Choice
-    targets: list[Operand]
-    sources: list[Operand]
-    shares: list[tuple[Operand, list[Operand]]]
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A command with what is the same in every pass.  ``guarded``: it may not exist in some."""
+
+    command: Command
+    stretch: Stretch
+    guarded: bool
+
+    @classmethod
+    def of(cls, schedule: Schedule, index: int, command: Command) -> _Step:
+        when = schedule.graph.node(command.node).when if isinstance(command, Compute) else ALWAYS
+        queue, text = schedule.queue_of(command), command_text(command)
+        guarded = command.when != ALWAYS or when != ALWAYS
+        return cls(command, Stretch(index, 0, "main", queue, text), guarded)
+
+
+#: Where the latest record of an event stands: a place in the lane's order, or the host's own.
+_Recorded = tuple[Lane | None, int, Stretch]
 
 
 class Machine:
-    """The state of a run: memories, banks, and what was counted.
+    """The state of a run: memories, banks, threads, and what was counted.
 
     ``buffers``: contents of buffers that come from outside (see ``Arena``).  ``team``: the
-    threads that share large products (default: the calling one alone).
+    threads that share large products (default: the calling one alone).  ``crew``: the threads
+    of queues; whoever made it closes it (default: one of its own, for :meth:`close`).
+    ``states``: what banks hold, shared by programs with the same banks.  ``watcher``: is told of
+    everything that starts and ends.
     """
 
     def __init__(
@@ -165,170 +145,286 @@ class Machine:
         world: World,
         buffers: Mapping[str, Bytes] | None = None,
         team: Team | None = None,
+        *,
+        crew: Crew | None = None,
+        states: dict[str, SlotState] | None = None,
+        watcher: Watcher = NOBODY,
     ) -> None:
-        self.team = team or Team(1)
-        self.world = world
-        self.schedule = world.schedule
-        self.seconds: dict[str, float] = {}
-        with self._phase("allocate"):
-            self.arena = Arena(self.schedule, world.symbols, world.seed, buffers)
-        self.traffic = Traffic(self.arena)
-        self.banks = RunningBanks(self.schedule, self.arena, self.traffic)
-        self.used: dict[str, list[int]] = {}
-        self.following: dict[int, int] = {}
-        self.expert_copies: dict[str, ExpertCopyCounters] = {}
-        self.kernels: dict[tuple[str, str, bool], tuple[int, float]] = {}
+        self.world, self.schedule, self.watcher = world, world.schedule, watcher
+        self.crew = crew or Crew()
+        self.work = Work(world, buffers, team or Team(1), states)
         self.outputs: list[dict[str, Array]] = []
-        self._prepared: dict[int, _Prepared] = {}
-
-    @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        start = perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
+        self.prefetches = 0
+        self._steps = [
+            _Step.of(self.schedule, index, command)
+            for index, command in enumerate(self.schedule.program or ())
+        ]
+        self._following: dict[int, int] = {}
+        self._guarded_inputs = any(
+            step.guarded for step in self._steps if isinstance(step.command, SetInput)
+        )
+        self._events: dict[str, _Recorded] = {}
+        #: unordered transfers start after the last wait of their queue
+        self._last_wait: dict[str, _Recorded] = {}
+        #: where the staging memory of a command is written from, and by when that has been done
+        self._staged: dict[int, tuple[Lane, int]] = {}
+        self._running = False
 
     def one_pass(self, pass_: int) -> None:
+        """Issue a pass; what queues do may still go on when it returns (see :meth:`finish`).
+
+        ``RunError`` names the command that failed; then all threads have ended.
+        """
         at = self.world.at(pass_)
         self.outputs.append({})
-        self.used.clear()
-        self.following = {i: later for i, _, later in input_commands(self.schedule, at)}
-        for index, command in enumerate(self.schedule.program or ()):
-            if not self._exists(command, at):
-                continue
-            try:
-                self._execute(index, command, pass_)
-            except Exception as error:
-                raise RunError(index, pass_, command_text(command), error) from error
+        self.work.used.clear()
+        if self._guarded_inputs or not self._following:
+            self._following = {i: later for i, _, later in input_commands(self.schedule, at)}
+        if not self._running:
+            self._running = True
+            self.watcher.begin_run(self.work.arena, self.schedule, self.world.symbols)
+        self.watcher.begin_pass(pass_)
+        with _Stopping(self):
+            for step in self._steps:
+                if not step.guarded or exists(self.schedule, step.command, at):
+                    self._issue(step, pass_)
 
-    def _exists(self, command: Command, at: Mapping[str, int]) -> bool:
-        if command.when.parts and not command.when.holds(at):
-            return False
-        if not isinstance(command, Compute):
-            return True
-        when = self.schedule.graph.node(command.node).when
-        return not when.parts or when.holds(at)
+    def finish(self) -> None:
+        """Wait until everything that was issued has ended."""
+        with _Stopping(self):
+            self.crew.drain()
+        self._events.clear()
+        self._last_wait.clear()
+        self._running = False
+        self.watcher.end_run()
 
-    def _execute(self, index: int, command: Command, pass_: int) -> None:
-        # Closed over the known commands: a new kind must say here what it does.
-        known = cast(
-            "Compute | Copy | CopyExperts | FillBank | Callback | SetInput | GetOutput | Record"
-            " | Wait | SyncEvent | SyncQueue",
-            command,
-        )
-        match known:
-            case Compute():
-                self._compute(index, known)
-            case Copy(src=src, dst=dst):
-                with self._phase("copy"):
-                    self.traffic.add(src, dst, self.arena.copy(src, dst))
-            case CopyExperts():
-                with self._phase("copy"):
-                    self._copy_experts(known)
-            case FillBank():
-                with self._phase("fill"):
-                    self.banks.fill(known)
-            case Callback():
-                with self._phase("callback"):
-                    self._call(known, pass_)
-            case SetInput(tensor=name):
-                with self._phase("input"):
-                    raw = self.world.input(name, pass_, self.following[index])
-                    self.arena.write(name, raw)
-            case GetOutput(tensor=name):
-                with self._phase("output"):
-                    self.outputs[-1][name] = self._value(name)
-            case Record() | Wait() | SyncEvent() | SyncQueue():
-                pass  # everything issued before has ended
-            case _:
-                assert_never(known)
+    def close(self) -> None:
+        """End the threads."""
+        self.crew.close()
 
-    def _value(self, name: str) -> Array:
-        source = self.arena.operand(name)
-        return to_array(source.layout.dtype, source.packed().copy(), source.ne)
+    # -- issuing --------------------------------------------------------------------------------
 
-    def _prepare(self, command: Compute) -> _Prepared:
-        node = self.schedule.graph.node(command.node)
-        bound = {s: self.schedule.bound(command, i) for i, s in enumerate(node.src)}
-        sources = [self.arena.operand(bound.get(n, n)) for n in read_tensors(node)]
-        targets = [self.arena.operand(name) for name in written_tensors(node)]
-        shares = self.team.shares(node, targets[0], sources) if len(targets) == 1 else []
-        return _Prepared(node, choose(node, [*targets, *sources]), targets, sources, shares)
-
-    def _compute(self, index: int, command: Compute) -> None:
-        start = perf_counter()
-        if index not in self._prepared:  # the operands lie where they lie, in every pass
-            self._prepared[index] = self._prepare(command)
-        ready = self._prepared[index]
-        node, choice, targets, sources = ready.node, ready.choice, ready.targets, ready.sources
-        if choice.kernel is None:
-            self._by_reference(node.dst, targets, sources)
-        elif len(targets) == 1:
-            self.team.run(choice.kernel, node, ready.shares)
+    def _issue(self, step: _Step, pass_: int) -> None:
+        command = step.command
+        stretch = step.stretch if pass_ == 0 else replace(step.stretch, pass_=pass_)
+        if isinstance(command, Compute | SetInput | GetOutput | Callback):
+            self._place(stretch, partial(self._job, stretch, command))
+        elif isinstance(command, Copy | CopyExperts | FillBank):
+            self._transfer(stretch, command)
+        elif isinstance(command, Record | Wait | SyncEvent | SyncQueue):
+            self._order(stretch, command)
         else:
-            # Only a custom op writes several: all at once, as none may see another's bytes.
-            results = [replace(target, data=target.data.copy()) for target in targets]
-            for result in results:
-                choice.kernel(result, sources, node)
-            for target, result in zip(targets, results, strict=True):
-                target.assign(result.packed())
-        key = choice.op, choice.dtype, choice.kernel is not None
-        count, seconds = self.kernels.get(key, (0, 0.0))
-        taken = perf_counter() - start
-        self.kernels[key] = count + 1, seconds + taken
-        self.seconds["compute"] = self.seconds.get("compute", 0.0) + taken
+            raise TypeError(f"the runtime does not know the command {command.do}")
 
-    def _by_reference(self, name: str, targets: list[Operand], sources: list[Operand]) -> None:
-        node = self.schedule.graph.node(name)
-        values = [operand(source.layout, source.packed()) for source in sources]
-        old = targets[0].packed().copy() if targets else None
-        layouts = [target.layout for target in targets]
-        written = evaluate(node, values, layouts, old, rounded=True)
-        for target, new in zip(targets, written, strict=True):
-            target.assign(new.raw)
+    def _job(self, stretch: Stretch, command: _Whole) -> Job:
+        """The job of a command that has one part."""
+        if isinstance(command, Compute):
+            return self.work.compute(stretch.index, command)
+        if isinstance(command, SetInput):
+            following = self._following.get(stretch.index, 0)
+            return partial(self.work.set_input, command.tensor, stretch.pass_, following)
+        if isinstance(command, GetOutput):
+            return partial(self._read_output, self.outputs[-1], command.tensor)
+        return partial(self.work.callback, command, stretch.pass_)
 
-    def _copy_experts(self, command: CopyExperts) -> None:
-        if command.used_from is not None:
-            used = self.used[command.used_from]
+    def _read_output(self, outputs: dict[str, Array], name: str) -> None:
+        outputs[name] = self.work.output(name)
+
+    def _transfer(self, stretch: Stretch, command: Copy | CopyExperts | FillBank) -> None:
+        """A host part where there is one, then what its contract says."""
+        contract = upload_contract(self.schedule, command)
+        staged = contract is Contract.STAGED
+        self.prefetches += command.do == "prefetch"
+        index = stretch.index
+        if contract is Contract.SYNC:
+            stretch = replace(stretch, queue=HOST)
+        if isinstance(command, Copy) and not staged:
+            self._place(stretch, lambda: self.work.copy(command), contract)
+            return
+        if staged and index in self._staged:  # its memory still holds the pass before
+            lane, number = self._staged[index]
+            lane.reach(number)
+
+        reading = replace(stretch, part="read", queue=HOST)
+
+        def read() -> Job:
+            if isinstance(command, Copy):
+                return self.work.staged_copy(index, command)
+            if isinstance(command, CopyExperts):
+                return self.work.read_used(index, command, staged)
+            decided = partial(self.watcher.decided, reading)
+            return self.work.decide_fill(index, command, staged, decided)
+
+        job = self._now(reading, read)
+        if isinstance(command, FillBank):
+            self.watcher.banks(self.work.banks.occupied)
+        written = replace(stretch, part="write")
+        self._place(written, lambda: job, contract)
+        if staged:
+            lane = self.crew.lane(written.queue)
+            self._staged[index] = lane, lane.issued
+
+    def _place(
+        self, stretch: Stretch, make: Callable[[], Job], contract: Contract | None = None
+    ) -> None:
+        """Give a job to whoever carries it out: the host at once, or a thread in its turn."""
+        if stretch.queue == HOST:
+            self._now(stretch, lambda: make()())
+            return
+        job = self._guarded(stretch, make)
+        token = self.watcher.issue(stretch)
+        lane = self.crew.lane(stretch.queue)
+        if contract is not Contract.UNORDERED:
+            lane.put(partial(self._run, stretch, token, job))
+            return
+        after = self._last_wait.get(stretch.queue)
+        loose = replace(stretch, loose=True)
+
+        def fly() -> None:
+            if after is not None:
+                self._reach(after, loose)
+            self._run(loose, token, job)
+
+        self.crew.lane(stretch.queue + FLIGHT).put(fly)
+
+    def _run(self, stretch: Stretch, token: object, job: Job) -> None:
+        """In the thread of a queue."""
+        self.watcher.start(stretch, token)
+        self._guarded(stretch, job)
+        self.watcher.end(stretch)
+
+    def _now(self, stretch: Stretch, job: Callable[[], _T]) -> _T:
+        """In the host's own thread."""
+        if self.watcher is NOBODY:
+            return self._guarded(stretch, job)
+        self.watcher.start(stretch, self.watcher.issue(stretch))
+        made = self._guarded(stretch, job)
+        self.watcher.end(stretch)
+        return made
+
+    def _guarded(self, stretch: Stretch, job: Callable[[], _T]) -> _T:
+        try:
+            return job()
+        except (RunError, Stopped, WatchError):
+            raise
+        except Exception as error:
+            raise RunError(stretch.index, stretch.pass_, stretch.text, error) from error
+
+    # -- order ----------------------------------------------------------------------------------
+
+    def _order(self, stretch: Stretch, command: Record | Wait | SyncEvent | SyncQueue) -> None:
+        if isinstance(command, Record):
+            self._record(stretch, command)
+        elif isinstance(command, SyncQueue):
+            self._now_after(stretch, command.queue)
         else:
-            assert command.ids is not None
-            ids = self.arena.operand(command.ids).array
-            used = sorted({int(i) for i in ids.reshape(-1) if i >= 0})
-        self.used[command.dst] = used
-        source, target = self.arena.operand(command.src), self.arena.operand(command.dst)
-        moved = copy_used_experts(source, target, used, command.padding)
-        self.traffic.add(command.src, command.dst, moved.bytes, moved.transfers)
-        total = self.expert_copies.setdefault(command.dst, ExpertCopyCounters())
-        total.experts += moved.experts
-        total.transfers += moved.transfers
-        total.bytes += moved.bytes
+            self._await(stretch, command)
 
-    def _call(self, command: Callback, pass_: int) -> None:
-        reads: dict[str, Content] = {}
-        if command.name in self.world.callbacks:
-            for name in self.world.footprint(command.reads):
-                raw = self.arena.operand(name).packed().copy()
-                reads[name] = Content(raw, np.zeros(0, np.int64))
-        for name, raw in self.world.callback(command, pass_, reads).items():
-            self.arena.write(name, raw)
+    def _record(self, stretch: Stretch, command: Record) -> None:
+        queue = stretch.queue
+        if queue == HOST:
+            self._now(stretch, _nothing)
+            self._events[command.event] = None, 0, stretch
+            return
+        lane, flights = self.crew.lane(queue), self.crew.lanes.get(queue + FLIGHT)
+        flown = flights.issued if flights is not None else 0
+        token = self.watcher.issue(stretch)
+
+        def job() -> None:
+            if flights is not None:
+                flights.reach(flown)
+            self.watcher.start(stretch, token, queue + FLIGHT if flights is not None else "", flown)
+            self.watcher.end(stretch)
+
+        self._events[command.event] = lane, lane.put(job), stretch
+
+    def _await(self, stretch: Stretch, command: Wait | SyncEvent) -> None:
+        """A wait means the latest record; one that means none orders nothing."""
+        queue, record = stretch.queue, self._events.get(command.event)
+        if record is not None and queue != HOST:
+            waiter = self.schedule.graph.device(self.schedule.queue_device(queue))
+            if not waiter.may_wait_for(self.schedule.queue_device(record[2].queue)):
+                record = None
+        token = self.watcher.issue(stretch)
+
+        def job() -> None:
+            self.watcher.block(stretch)
+            if record is not None:
+                self._reach(record, stretch)
+            self.watcher.start(stretch, token)
+            self.watcher.end(stretch)
+
+        if queue == HOST:
+            job()
+        else:
+            lane = self.crew.lane(queue)
+            self._last_wait[queue] = lane, lane.put(job), stretch
+
+    def _reach(self, record: _Recorded, waiter: Stretch) -> None:
+        """Come back when the record has been reached."""
+        lane, number, stretch = record
+        if lane is not None:
+            lane.reach(number)
+        self.watcher.saw(waiter, stretch)
+
+    def _now_after(self, stretch: Stretch, queue: str) -> None:
+        """The host waits for all that was issued to a queue."""
+        self.watcher.block(stretch)
+        for name in (queue, queue + FLIGHT):
+            lane = self.crew.lanes.get(name)
+            if lane is not None:
+                self._reach_all(lane, stretch)
+        self._now(stretch, _nothing)
+
+    def _reach_all(self, lane: Lane, waiter: Stretch) -> None:
+        lane.reach(lane.issued)
+        self.watcher.drained(waiter, lane.name)
+
+    # -- results --------------------------------------------------------------------------------
 
     def result(self, schedule: Schedule) -> RunResult:
         """``schedule``: the one that was given, which the certificate is for."""
-        moved = self.traffic
+        work = self.work
         return RunResult(
             schedule=schedule,
             symbols=dict(self.world.symbols),
             outputs=tuple(self.outputs),
             traffic=tuple(
-                MemoryTraffic(source, target, count, moved.transfers[source, target])
-                for (source, target), count in sorted(moved.bytes.items())
+                MemoryTraffic(source, target, count, work.traffic.transfers[source, target])
+                for (source, target), count in sorted(work.traffic.bytes.items())
             ),
-            banks={name: replace(count) for name, count in self.banks.counters.items()},
-            expert_copies=self.expert_copies,
+            banks={name: replace(count) for name, count in work.banks.counters.items()},
+            expert_copies=work.expert_copies,
             kernels=tuple(
                 KernelUse(op, kind, compiled, count, seconds)
-                for (op, kind, compiled), (count, seconds) in sorted(self.kernels.items())
+                for (op, kind, compiled), (count, seconds) in sorted(work.kernels.items())
             ),
-            seconds=self.seconds,
+            seconds=work.seconds,
+            prefetches=self.prefetches,
         )
+
+
+class _Stopping:
+    """While commands are issued or awaited: an error ends all threads and names the command."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        self.machine._running = False
+        self.machine.work.banks.forget()  # an upload may be missing
+        crew = self.machine.crew
+        crew.stop(error)
+        first = crew.failure
+        crew.close()
+        if first is not None and first is not error:
+            raise first from first.__cause__  # not from what the host noticed of it
+
+
+def _nothing() -> None:
+    pass

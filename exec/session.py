@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..model import document
+from ..model.cache import SlotState
 from ..model.certificate import Certificate
 from ..model.command import SetInput
 from ..model.plan.lower import lower
 from ..model.schedule import Schedule
 from .parallel import Team
 from .quant import Array, Bytes
+from .queue import Crew
 from .reference import CallbackFunction, World
 from .runtime import Machine, RunResult, symbol_values
+from .watch import NOBODY, Watcher
 
 
 class SessionError(ValueError):
@@ -27,7 +30,9 @@ class Session:
     that of decoding share weights and KV cache.  The program must be one pass (``repeat`` 1); it
     has ended when :meth:`run` returns, so what a later run finds in the ``any`` buffers is what
     the proof calls their content at the start.  ``team``: threads that share large products;
-    whoever made it closes it.
+    ``crew``: those of queues; whoever made them closes them (the session its own, by
+    :meth:`close`).  ``states``: what banks hold, shared as their buffers are.  ``watcher``: is
+    told of everything that starts and ends.
 
     ``CertificateError`` if the certificate is not a proof of exactly this schedule.
     """
@@ -41,6 +46,9 @@ class Session:
         buffers: Mapping[str, Bytes] | None = None,
         callbacks: Mapping[str, CallbackFunction] | None = None,
         team: Team | None = None,
+        crew: Crew | None = None,
+        states: dict[str, SlotState] | None = None,
+        watcher: Watcher = NOBODY,
     ) -> None:
         certificate.require(document.digest(schedule))
         if schedule.repeat != 1:
@@ -51,7 +59,7 @@ class Session:
         self._names = {c.tensor for c in program.program or () if isinstance(c, SetInput)}
         values = symbol_values(program, symbols or {})
         world = World(program, values, 0, {}, callbacks or {}, self._inputs)
-        self._machine = Machine(world, buffers, team)
+        self._machine = Machine(world, buffers, team, crew=crew, states=states, watcher=watcher)
 
     def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         """One pass.  Arrays have the shape of their tensor, innermost first; they are copied.
@@ -69,7 +77,18 @@ class Session:
         self._inputs.update({(name, 0): array for name, array in inputs.items()})
         self._machine.outputs.clear()
         self._machine.one_pass(0)
+        self._machine.finish()
         return self._machine.outputs[-1]
+
+    def close(self) -> None:
+        """End the threads of queues, if there are any and nobody else gave them."""
+        self._machine.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def result(self) -> RunResult:
         """The counters of all passes so far, and the outputs of the last."""

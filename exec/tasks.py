@@ -217,8 +217,9 @@ class Transfer:
 def logical_region(layout: Layout, first: int, last: int) -> Region:
     """Bytes ``[first, last)`` of a tensor, counted in logical order."""
     if isinstance(layout.where, slice):
-        return Region(layout.space, slice(layout.offset + first, layout.offset + last))
-    return Region(layout.space, layout.where[first:last])
+        where = slice(layout.offset + first, layout.offset + last)
+        return Region(layout.space, where, layout.name)
+    return Region(layout.space, layout.where[first:last], layout.name)
 
 
 def named(sources: Sequence[Layout], contents: Sequence[Content]) -> Mapping[str, Content]:

@@ -46,7 +46,9 @@ class Counterexample:
     matter, as ``(tensor, pass, values)``, flat and innermost first.  ``banks``: content at the
     start, ``(group, ((slot, layer, expert), …))``.  ``order``: an interleaving that shows it.
     ``reader`` reads what ``writer`` wrote (or failed to write); ``due`` is what it should have
-    seen.  ``missing``: the edge that would repair it, in one line.
+    seen.  ``missing``: the edge that would repair it, in one line.  ``unique``: no other values of
+    the symbols give it.  ``needed``: the commands ``(command, pass)`` that it needs; the others can
+    be left out of the order and the reader sees the same.
     """
 
     symbols: tuple[tuple[str, int], ...]
@@ -58,3 +60,4 @@ class Counterexample:
     integers: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
     banks: tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...] = ()
     unique: bool = False
+    needed: tuple[tuple[int, int], ...] = ()

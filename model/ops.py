@@ -36,7 +36,8 @@ class Op:
     ``reads``: footprint per source, the last one repeated.  ``updates``: the op writes only
     some bytes of its destination and so carries the old content of the others over.
     ``view``: a node without a command.  ``shape``: the destination's shape, or ``None`` where
-    the parameters decide it.
+    the parameters decide it.  ``declared`` false: nobody said what it reads and writes, so that
+    nothing about it can be proved.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Op:
     reads: tuple[Reads, ...] = (Reads.WHOLE,)
     updates: bool = False
     view: bool = False
+    declared: bool = True
 
     def source_reads(self, index: int) -> Reads:
         return self.reads[min(index, len(self.reads) - 1)]
@@ -161,6 +163,13 @@ _ROWS: tuple[Op, ...] = (
 )
 
 OPS: dict[str, Op] = {row.name: row for row in _ROWS}
+
+
+def add_op(row: Op) -> None:
+    """A row of a user's own.  ``ValueError`` for a name that is taken."""
+    if row.name in OPS:
+        raise ValueError(f"there is an op {row.name} already; a name of its own was due")
+    OPS[row.name] = row
 
 
 def check_shapes(op: Op, dst: Tensor, sources: Sequence[Tensor]) -> None:

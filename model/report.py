@@ -35,12 +35,23 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class Affected:
+    """A read that gets wrong bytes: of which tensor, by which command in which pass."""
+
+    command: int
+    iteration: int
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One way in which the schedule is wrong, or wasteful.
 
     ``also``: codes of other rules that the same fault breaks.  ``place``: JSON path of the
     command, node or bank.  ``evidence``: facts in words and numbers, ``(name, value)``.
-    ``suppressed``: why it does not count, if it was ignored or is in the baseline.
+    ``suppressed``: why it does not count, if it was ignored or is in the baseline.  ``affected``:
+    the reads that get wrong bytes by this fault, by way of copies too; the counterexample shows
+    the first.
     """
 
     rule: str
@@ -51,6 +62,7 @@ class Finding:
     evidence: tuple[tuple[str, str | int], ...] = ()
     counterexample: Counterexample | None = None
     suppressed: str | None = None
+    affected: tuple[Affected, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +106,10 @@ class Report:
     """The result of one check.
 
     ``obligations``: how many there were; ``solved``: of these, how many went to the solver
-    (the others are plain arithmetic).  ``crossing``: bytes that cross memories per split, at
-    the upper bounds of the symbols.  ``ledger``: what a second solver said, if one was asked;
-    ``contradicted``: it said something else.
+    (the others are plain arithmetic, or were discharged by a theorem).  ``theorems``: how many
+    each theorem discharged, ``(name, obligations)``.  ``crossing``: bytes that cross memories per
+    split, at the upper bounds of the symbols.  ``ledger``: what a second solver said, if one was
+    asked; ``contradicted``: it said something else.
     """
 
     verdict: Verdict
@@ -114,6 +127,7 @@ class Report:
     versions: tuple[tuple[str, str], ...] = ()
     ledger: tuple[Rechecked, ...] = ()
     contradicted: bool = False
+    theorems: tuple[tuple[str, int], ...] = ()
 
     @property
     def failures(self) -> tuple[Finding, ...]:

@@ -105,6 +105,13 @@ class Schedule:
                 return device.name, original
         return None
 
+    def copy_index(self, name: str) -> int | None:
+        """The c of ``DEVICE#TENSOR#c``; ``None`` for any other name."""
+        copy = self.copy_of(name)
+        if copy is None or name == self.copy_name(*copy):
+            return None
+        return int(name.rpartition("#")[2])
+
     def find_tensor(self, name: str) -> Tensor | None:
         """The tensor of that name: declared, or the copy of a declared one (then packed)."""
         tensor = self.graph.find_tensor(name)
@@ -164,9 +171,23 @@ class Schedule:
         graph = self.graph
         copy = self.copy_of(tensor.name)  # by its name, whether or not it has an entry
         device = copy[0] if copy else self.device_of(tensor.name) or tensor.pin
+        if device is None and not tensor.input:
+            device = self._writing_device(tensor.name)
         if device is None and graph.devices and graph.find_node(tensor.name) is None:
             device = graph.devices[-1].name  # an input, or another leaf: the CPU's
         return graph.device(device).memory if device is not None else None
+
+    def _writing_device(self, base: str) -> str | None:
+        """The device of the first node that writes a base through a view."""
+        if "writers" not in self._index:
+            writers: dict[str, str] = {}
+            for node in self.graph.nodes:
+                device = self.device_of(node.dst)
+                known = self.find_tensor(node.dst)
+                if device is not None and known is not None and not OPS[node.op].view:
+                    writers.setdefault(self.base(node.dst).name, device)
+            self._index["writers"] = writers
+        return self._index["writers"].get(base)  # type: ignore[no-any-return]
 
     # -- commands ---------------------------------------------------------------------------
 

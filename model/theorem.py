@@ -32,7 +32,8 @@ class Countermodel:
 class DroppedHypothesis:
     """What appears without one hypothesis: a structure in which all the others hold and the goal
     does not.  ``countermodel`` is ``None`` if none was found: then the hypothesis is not needed
-    (``outcome`` ``PROVED``) or it is not known whether it is."""
+    (``outcome`` ``PROVED``) or it is not known whether it is.  ``document``: a schedule that shows
+    it, in ``docs/theorems``; ``unshown``: why no schedule does."""
 
     name: str
     words: str
@@ -40,6 +41,7 @@ class DroppedHypothesis:
     outcome: Outcome
     countermodel: Countermodel | None
     document: str | None = None
+    unshown: str = ""
 
 
 @dataclass(frozen=True, slots=True)

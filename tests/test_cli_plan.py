@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from splitproof.main import invoke
 from splitproof.model.document import dumps, example, load, loads
-from splitproof.model.plan.planner import unplanned
+from splitproof.model.plan.options import PlanOptions
+from splitproof.model.plan.planner import declared, unplanned
 from splitproof.model.read.model_config import ModelShape, model_schedule
 
 #: One graph: an input, a weight that the device holds, a product; all of it on the device.
@@ -165,10 +166,11 @@ def test_the_program_follows_the_protocol(tmp_path: Path) -> None:
     [
         (["--prefetch", "staging:2"], "need overlapped"),
         (["--protocol", "ggml", "--copy-experts"], "need overlapped"),
-        (["--prefetch", "staging"], "staging:N was due"),
+        (["--prefetch", "staging"], "one of none, one-ahead, staging:N, used-experts was due"),
         (["--moe-cache", "much"], "512MiB was due"),
         (["--moe-cache", "1B"], "less than one token's experts"),
-        (["--force-cache"], "is about --moe-cache"),
+        (["--force-cache"], "are about --moe-cache"),
+        (["--slot-ids"], "are about --moe-cache"),
         (["--protocol", "ggml", "--stop", "splits"], "without --stop splits"),
     ],
 )
@@ -180,3 +182,87 @@ def test_choices_that_do_not_fit(
     graph.write_text(dumps(model_schedule(shape, tokens=(1, 2))))
     assert invoke(["plan", str(graph), "-o", str(tmp_path / "out.json"), *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_cache_serves_the_experts_that_other_options_move(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shape = ModelShape("tiny", layers=2, dense=0, hidden=64, experts=8, top_k=2, ffn=64)
+    source = model_schedule(shape, tokens=(1, 64))
+    on_device, _, _ = declared(source, PlanOptions(overrides=(("exps", "vram0"),)))
+    graph, out = tmp_path / "graph.json", tmp_path / "out.json"
+    graph.write_text(dumps(on_device))
+    call = ["plan", str(graph), "-o", str(out), "--moe-cache", "128KiB", "--at", "n_tokens=1"]
+    assert invoke(call) == 0
+    assert "PL006: moe-cache caches nothing" in capsys.readouterr().err
+    for options in (["--cpu-moe"], ["-ncmoe", "2", "--slot-ids"], ["-ot", "exps=host"]):
+        assert invoke([*call, *options]) == 0
+        assert "PL006" not in capsys.readouterr().err
+        program = load(out)
+        assert {bank.slot_ids is None for bank in program.graph.banks} == {
+            "--slot-ids" not in options
+        }
+        assert program.graph.symbols == (("n_tokens", 1, 1),)
+        assert "fill_bank" in {command.do for command in program.program or ()}
+
+
+#: The CPU waits for gpu0, and gpu1 still reads the host bytes of `b`, over which `d` lies.
+TWO_DEVICES = {
+    "format": "splitproof/1",
+    "memories": {"host": {"host": True}, "v0": {}, "v1": {}},
+    "devices": [
+        *({"name": f"gpu{k}", "memory": f"v{k}", "reads": [f"v{k}"], "async": True,
+           "copy": "stream"} for k in (0, 1)),
+        {"name": "cpu", "memory": "host", "reads": ["host"]},
+    ],
+    "tensors": {
+        name: {"dtype": "f32", "shape": [64], **more}
+        for name, more in {
+            "x": {"input": True}, "a": {"pin": "gpu0"}, "b": {"pin": "cpu"},
+            "c": {"pin": "gpu1", "output": True}, "d": {"pin": "cpu"},
+            "e": {"pin": "cpu", "output": True},
+        }.items()
+    },
+    "nodes": [
+        {"op": "silu", "dst": dst, "src": [src]}
+        for dst, src in (("a", "x"), ("b", "x"), ("c", "b"), ("d", "a"), ("e", "d"))
+    ],
+    "repeat": 2,
+}  # fmt: skip
+
+
+def planned(tmp_path: Path, *options: str) -> tuple[int, Path]:
+    graph, out = tmp_path / "graph.json", tmp_path / "out.json"
+    shape = ModelShape("tiny", layers=1, dense=0, hidden=32, experts=4, top_k=2, ffn=32)
+    graph.write_text(dumps(model_schedule(shape, tokens=(1, 1))))
+    return invoke(["plan", str(graph), "-o", str(out), *options]), out
+
+
+def test_waits_that_the_plan_does_not_need_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out = planned(tmp_path)
+    whole = load(out)
+    capsys.readouterr()
+    code, out = planned(tmp_path, "--fewest-waits")
+    err = capsys.readouterr().err
+    less = load(out)
+    assert code == 0
+    assert whole.program is not None and less.program is not None
+    kept = list(less.program)
+    gone = [c for c in whole.program if not (c in kept and not kept.remove(c))]
+    assert gone and {c.do for c in gone} <= {"sync_queue", "wait", "sync_event", "record"}
+    assert err.count(": without wait for") == len(gone)
+    assert "can go together: proved again" in err
+    assert invoke(["check", "-q", str(out)]) == 0
+
+
+def test_a_plan_that_is_wrong_keeps_its_waits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = tmp_path / "graph.json", tmp_path / "out.json"
+    source.write_text(json.dumps(TWO_DEVICES))
+    options = ["--protocol", "ggml", "--place", "list", "--fewest-waits"]
+    assert invoke(["plan", str(source), "-o", str(out), *options]) == 1
+    assert "not tried, as the plan is violated: AL001" in capsys.readouterr().err
+    assert not out.exists()

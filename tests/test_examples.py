@@ -51,7 +51,7 @@ def test_verdicts(name: str, first: str | None) -> None:
 @pytest.mark.parametrize(
     ("command", "rule"),
     [
-        ({"do": "fill_bank"}, "BK002"),
+        ({"do": "fill_bank"}, "BK008"),
         ({"do": "wait", "event": "filled"}, "BK002"),
         ({"do": "wait", "event": "fetched"}, "PF005"),
         ({"do": "copy", "src": "weights"}, "OR003"),

@@ -11,9 +11,13 @@ from ..model.symbol import Expr
 from ..model.tensor import Tensor
 from .region import NeedsNumbers, Region, Unsupported
 from .sequential import Event, Time
+from .term import Bool, Int, Scope, conj, number, used
 
 #: the role of a read that a callback may make: bytes without a version are no fault then
 MAY_READ = "may read"
+
+#: the role of a read past the experts that are used: bytes that must be defined, no more
+PAST = "past"
 
 #: ops whose last source names the bytes that they write into
 TARGET_SOURCES = {"set_rows": 2, "cpy": 1}
@@ -55,7 +59,7 @@ class Read:
 
     ``region``: where.  ``due``: the tensor whose sequential content it should be, k-th byte
     for k-th byte, as of ``time``; ``time`` is ``None`` for the read of a copy, which is held
-    to nothing itself: its reader is.
+    to nothing itself: its reader is.  ``past``: of a read past experts, how many bytes of each.
     """
 
     part: int
@@ -65,6 +69,7 @@ class Read:
     role: str
     experts: Experts | None = None
     bank: BankUse | None = None
+    past: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,15 @@ class Write:
     event: Event | None
     source: Read | None = None
     experts: Experts | None = None
+
+
+def selects(experts: Experts, expert: Int, scope: Scope) -> Bool:
+    """Whether an expert is used; ids keep to the range that they promise."""
+    chosen = used(experts.set_id, expert)
+    if experts.values is None:
+        return chosen
+    low, high = experts.values
+    return conj([chosen, scope.le(number(low), expert), scope.lt(expert, number(high))])
 
 
 def expert_stride(tensor: Tensor) -> int:

@@ -108,7 +108,11 @@ class Banks:
         ids than the reader's, such as those of an earlier pass.
         """
         use = read.bank
-        if use is None or use.what != "slots" or use.fill is None or read.time is None:
+        if use is None or use.fill is None or read.time is None:
+            return
+        if use.what == "ids" and use.needs and self.footprints.filled.get(use.fill) != use.needs:
+            yield self.footprints.by_event[Event("slots", *use.fill)][0], "unserved", True
+        if use.what != "slots":
             return
         bank, footprints = use.bank, self.footprints
         (serving,) = footprints.by_event[Event("state", *use.fill, bank.name)]
@@ -117,41 +121,89 @@ class Banks:
             yield serving, "overflow", scope.lt(number(bank.slots), size(ids))
         if experts > 1 and footprints.filled.get(use.fill) != use.needs:
             yield serving, "unserved", True
-        for write in self._skipping(bank):
+        for write in self.skipping(bank):
             if not footprints.order.before(read.part, write.part):
                 yield write, "skipped", True
         cached = footprints.sequential.region(bank.caches)
         for event, region in footprints.sequential.writers(cached.space, read.time):
             if region.may_meet(cached):
                 for write in footprints.by_event.get(event, ()):
-                    yield write, "outdated", True
+                    if self._survives(bank, write, use.fill):
+                        yield write, "outdated", True
 
-    def _skipping(self, bank: Bank) -> Iterator[Write]:
-        """Writes of the fills of the bank's layer that leave the bank out."""
-        assert self.schedule.program is not None
+    def _survives(self, bank: Bank, write: Write, serving: tuple[int, int]) -> bool:
+        """Whether a copy from before the write can still be in its slot at the serving fill.
+
+        A fill of the layer may choose the same expert again, which makes it the latest used.  Each
+        layer that is filled meanwhile brings one expert at least, so that the copy is gone once
+        as many of them as there are slots came in a row.
+        """
+        if bank.policy != "lru-slots":
+            return True
+        meanwhile = set[int]()
         for place in self.footprints.fills.get(bank.group, ()):
-            command = cast(FillBank, self.schedule.program[place[0]])
-            first = self.schedule.graph.find_bank(command.banks[0])
-            assert first is not None
-            if first.layer == bank.layer and bank.name not in command.banks:
-                yield from self.footprints.by_event[Event("state", *place, first.name)]
+            if not self._issued(place, serving):
+                break
+            if bank.layer not in self._selected(place):
+                meanwhile |= self.layers(place)
+                continue
+            old = self.footprints.order.by_command[place][0].index < write.part
+            if len(meanwhile) >= bank.slots and not old:
+                return False
+            meanwhile = set()  # brought again, or still there
+        return len(meanwhile) < bank.slots
 
-    def _selected(self, place: tuple[int, int]) -> dict[int, tuple[Expr, int]]:
-        """Per layer: ids in a fill (repetition included), and how many experts there are."""
+    def skipping(self, bank: Bank) -> Iterator[Write]:
+        """Writes of the fills of the bank's layer that leave the bank out and may load experts.
+
+        One that comes right after a fill of the bank for the same ids finds them all and loads
+        none.
+        """
+        #: the ids whose experts the bank is known to have before the next fill
+        served: tuple[int, str] | None = None
+        for place in self.footprints.fills.get(bank.group, ()):
+            first, names = self._filled(place)
+            ids = self.footprints.filled.get(place)
+            wanted = (first.layer, ids) if ids is not None else None
+            if bank.name in names:
+                served = wanted
+                continue
+            if served is None or served != wanted:
+                served = None
+                if first.layer == bank.layer:
+                    yield from self.footprints.by_event[Event("state", *place, first.name)]
+
+    def layers(self, place: tuple[int, int]) -> set[int]:
+        """The layers of which a fill brings at least one expert."""
+        symbols = self.schedule.graph.ranges
+        return {n for n, (ids, _) in self._selected(place).items() if ids.bounds(symbols)[0] > 0}
+
+    def _filled(self, place: tuple[int, int]) -> tuple[Bank, tuple[str, ...]]:
+        """The first bank of a fill, and the names of all."""
         assert self.schedule.program is not None
         command = cast(FillBank, self.schedule.program[place[0]])
         bank = self.schedule.graph.find_bank(command.banks[0])
         assert bank is not None
+        return bank, command.banks
+
+    def _selected(self, place: tuple[int, int]) -> dict[int, tuple[Expr, int]]:
+        """Per layer: ids in a fill (repetition included), and how many experts there are."""
+        bank, _ = self._filled(place)
         return {bank.layer: (self.schedule.tensor(bank.ids).elements, self.experts(bank))}
 
     def experts(self, bank: Bank) -> int:
-        """How many different experts the ids of a bank can name."""
-        weight = self.schedule.tensor(bank.caches)
-        count = weight.ne[2].constant or 1
-        values = self.schedule.base(bank.ids).values or self.schedule.tensor(bank.ids).values
-        return min(count, values[1] - values[0]) if values is not None else count
+        return expert_count(self.schedule, bank)
 
     def _bank(self, event: Event) -> Bank:
         bank = self.schedule.graph.find_bank(event.name)
         assert bank is not None
         return bank
+
+
+def expert_count(schedule: Schedule, bank: Bank) -> int:
+    """How many different experts the ids of a bank can name."""
+    count = schedule.tensor(bank.caches).ne[2].constant or 1
+    values = schedule.base(bank.ids).values or schedule.tensor(bank.ids).values
+    if values is None:
+        return count
+    return max(min(count, values[1]) - max(values[0], 0), 0)  # a negative id names none

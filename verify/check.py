@@ -7,24 +7,38 @@ read, the static rules, the costs.  ``proved`` needs every obligation decided an
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..model.command import Callback, GetOutput
 from ..model.document import digest
 from ..model.graph import Graph, Node
-from ..model.report import Finding, Gap, Kind, Report, Verdict
+from ..model.ops import OPS, Reads
+from ..model.report import Affected, Finding, Gap, Kind, Report, Verdict
 from ..model.schedule import Schedule
 from ..model.version import VERSION
+from .access import PAST
 from .encode import DEFAULT_EFFORT, Observer, Solver, z3_version
 from .footprint import Footprints
+from .instantiate import Theorems
 from .obligation import Fault, Judge, Undecided
 from .order import Order, build_order
 from .regime import Regime, TooManyRegimes, at_values, regimes
 from .region import NeedsNumbers, Unsupported
-from .rules import RULES, Broken, Statics, broken_statics, classify
+from .rules import (
+    RULES,
+    Broken,
+    Declared,
+    Statics,
+    broken_statics,
+    classify,
+    effects,
+    pl006,
+    wasteful,
+)
 from .rules.case import Case
-from .rules.cost import co001, crossing
+from .rules.cost import crossing
 from .sequential import Sequential
 from .term import PlainScope, Scope
 from .witness import counterexample
@@ -48,7 +62,8 @@ class Options:
     part, without a digest.  ``ignore``: rules whose findings do not count, with a reason each:
     they stay in the report, and it stays ``violated``.  ``solver``: one that remembers the
     questions of earlier checks (its own effort counts).  ``fold``: answer by plain arithmetic
-    what it can answer; ``observer``: told of what went to Z3.
+    what it can answer; ``observer``: told of what went to Z3.  ``theorems``: discharge reads by
+    instances of the theorems where all their hypotheses plainly hold.
     """
 
     effort: int = DEFAULT_EFFORT
@@ -60,6 +75,7 @@ class Options:
     solver: Solver | None = None
     fold: bool = True
     observer: Observer | None = None
+    theorems: bool = True
 
 
 def check(schedule: Schedule, options: Options | None = None) -> Report:
@@ -117,9 +133,13 @@ class _Check:
             options.effort, scope=scope, observer=options.observer
         )
         self.asked_before = self.solver.questions
+        #: for costs: what they ask is no obligation
+        self.appraiser = Solver(options.effort, scope=scope)
+        self.effective: set[Declared] = set()
         self.findings: dict[tuple[object, ...], Finding] = {}
         self.gaps: dict[tuple[str, str], Gap] = {}
         self.obligations = 0
+        self.by_theorem: Counter[str] = Counter()
         self.regimes = 0
         self.commands = 0
         self.crossing: tuple[tuple[int, str, str, int], ...] = ()
@@ -132,22 +152,26 @@ class _Check:
                 # A stride hangs on a symbol: decide at each value of the symbols.
                 for fixed in at_values(regime):
                     self._regime(at(self.schedule, fixed), fixed)
+        for broken in pl006(self.schedule, self.effective):
+            self._static(broken)
 
     def _regime(self, schedule: Schedule, regime: Regime) -> None:
         self.regimes += 1
         order = build_order(schedule, lambda c, i: self._exists(schedule, regime, c, i))
         self.commands = max(self.commands, len(order.by_command))
-        findings, gaps = dict(self.findings), dict(self.gaps)
+        findings, gaps, told = dict(self.findings), dict(self.gaps), self.by_theorem.copy()
+        footprints = None
         try:
             self._statics(schedule, regime, order)
-            self._values(schedule, regime, order)
+            footprints = self._values(schedule, regime, order)
         except NeedsNumbers:
-            self.findings, self.gaps = findings, gaps
+            self.findings, self.gaps, self.by_theorem = findings, gaps, told
             raise
         except Unsupported as error:
             self.gap(Verdict.UNSUPPORTED, str(error), "$")
-        for broken in co001(schedule, regime, order):
+        for broken in wasteful(Statics(schedule, regime, order, self.appraiser), footprints):
             self._static(broken)
+        self.effective |= effects(schedule, order)
         if not self.crossing:
             self.crossing = crossing(schedule, regime)
 
@@ -167,7 +191,7 @@ class _Check:
         for reason in statics.undecided:
             self.gap(Verdict.UNKNOWN, f"the solver gave up: {reason}", "$")
 
-    def _values(self, schedule: Schedule, regime: Regime, order: Order) -> None:
+    def _values(self, schedule: Schedule, regime: Regime, order: Order) -> Footprints:
         def node_exists(node: Node, iteration: int) -> bool:
             return regime.holds(node.when, iteration)
 
@@ -176,19 +200,26 @@ class _Check:
         judge = Judge(
             schedule, sequential, footprints, self.solver, regime.ranges, regime.condition
         )
+        told: set[tuple[int, int]] = set()
+        theorems = Theorems(judge) if self.options.theorems else None
         for done, read in enumerate(footprints.reads):
             self._clock(done, len(footprints.reads))
+            instance = theorems.discharge(read) if theorems is not None else None
+            if instance is not None:
+                self.by_theorem[instance.theorem] += instance.obligations
+                continue
             for outcome in judge.judge(read):
                 if isinstance(outcome, Undecided):
                     part = order.parts[outcome.read.part]
                     place = f"$.program[{part.command}]"
                     name = outcome.read.region.tensor.name
                     self.gap(Verdict.UNKNOWN, f"read of {name!r}: {outcome.reason}", place)
-                else:
+                elif not _told(outcome, told):
                     self._fault(schedule, judge, outcome)
         self.obligations += judge.obligations
         self.gaps.update(self._over_reads(schedule))
         self._sizes_only(schedule)
+        return footprints
 
     def _sizes_only(self, schedule: Schedule) -> None:
         """Order is decided for tensors of any shape; what lies in their bytes is not."""
@@ -210,9 +241,15 @@ class _Check:
 
     def _over_reads(self, schedule: Schedule) -> Iterator[tuple[tuple[str, str], Gap]]:
         for index, device in enumerate(schedule.graph.devices):
-            if any(count for _, _, count in device.over_read):
-                reason = f"what {device.name} reads past an expert (over_read) is not checked yet"
-                place = f"$.devices[{index}].over_read"
+            ops = {op for op, _, count in device.over_read if count}
+            used = {
+                node.op for node in schedule.graph.nodes if Reads.EXPERTS not in OPS[node.op].reads
+            }
+            for op in sorted(ops & used):
+                reason = (
+                    f"what {op} on {device.name} reads past its source (over_read) is not checked"
+                )
+                place = f"$.devices[{index}].over_read.{op}"
                 yield (reason, place), Gap(Verdict.UNSUPPORTED, reason, place)
 
     # -- what was found -------------------------------------------------------------------------
@@ -236,13 +273,18 @@ class _Check:
             codes[0], reader.command, root.read.region.tensor.name,
             writer.command if writer is not None else None,
         )  # fmt: skip
+        sees = order.parts[fault.read.part]
+        affected = Affected(sees.command, sees.iteration, fault.read.region.tensor.name)
         if key in self.findings:
+            known = self.findings[key]
+            if affected not in known.affected:
+                self.findings[key] = replace(known, affected=(*known.affected, affected))
             return
         rule = RULES[codes[0]]
         shown = counterexample(schedule, judge, fault)
         self.findings[key] = Finding(
             rule.code, rule.kind, self._message(fault, shown.reader.text),
-            f"$.program[{reader.command}]", codes[1:], (), shown,
+            f"$.program[{reader.command}]", codes[1:], (), shown, affected=(affected,),
         )  # fmt: skip
 
     def _message(self, fault: Fault, reader: str) -> str:
@@ -256,7 +298,15 @@ class _Check:
             "unserved": "finds the experts of other ids in",
             "skipped": "finds experts that were never brought into",
             "overflow": "needs more slots than there are in",
+            "foreign": "reads bytes of another tensor past an expert of",
+            "empty": "may read an empty slot past an expert of",
+            "outside": "reads past the buffer of",
         }
+        if fault.root.read.role == PAST:
+            words |= {
+                "none": "reads undefined bytes past an expert of",
+                "stale": "reads bytes that are not its own past an expert of",
+            }
         return f"{reader.split(' [')[0]} {words[fault.root.relation]} {name!r}"
 
     # -- the report -------------------------------------------------------------------------------
@@ -266,9 +316,10 @@ class _Check:
         gaps = tuple(self.gaps.values())
         asked = self.solver.questions - self.asked_before
         report = Report(
-            Verdict.PROVED, findings, gaps, tuple(self._assumptions()), self.obligations,
-            asked, schedule.repeat, self.regimes, self.commands, seconds,
-            self._digest(schedule), self.crossing, _versions(),
+            Verdict.PROVED, findings, gaps, tuple(self._assumptions()),
+            self.obligations + self.by_theorem.total(), asked, schedule.repeat, self.regimes,
+            self.commands, seconds, self._digest(schedule), self.crossing, _versions(),
+            theorems=tuple(sorted(self.by_theorem.items())),
         )  # fmt: skip
         return replace(report, verdict=self._verdict(report))
 
@@ -303,12 +354,29 @@ class _Check:
             yield "callbacks read and write what they declare"
         if self.schedule.graph.banks:
             yield "fills choose their victims as their bank's policy says"
+        if any(device.over_read for device in self.schedule.graph.devices):
+            yield (
+                "a compute buffer's bytes past a tensor that nothing ever writes are finite "
+                "(its device cleared them)"
+            )
         for tensor in self.schedule.graph.tensors:
             if tensor.values is not None:
                 low, high = tensor.values
                 yield f"each element of {tensor.name} is in [{low}, {high})"
         if self.options.only:
             yield f"only the rules {', '.join(sorted(self.options.only))} were looked at"
+
+
+def _told(fault: Fault, told: set[tuple[int, int]]) -> bool:
+    """Whether a read past experts only meets what spoils the experts of its reader as well."""
+    write = fault.root.write
+    if write is None:
+        return False
+    key = (fault.read.part, write.part)
+    if fault.read.role == PAST:
+        return key in told
+    told.add(key)
+    return False
 
 
 def _rank(finding: Finding) -> tuple[int, int, str]:

@@ -75,6 +75,27 @@ def explore(
     return _Search(world, unrolled, reduce).run(bound, all_reads)
 
 
+def follow(
+    schedule: Schedule,
+    order: Sequence[Step],
+    symbols: Mapping[str, int] | None = None,
+    *,
+    integers: Sequence[tuple[str, int, Sequence[int]]] = (),
+    banks: Sequence[Start] = (),
+    seed: int = 0,
+    partial: bool = False,
+) -> tuple[WrongRead, ...]:
+    """The wrong reads of one interleaving; the other arguments are those of ``explore``.
+
+    ``ValueError`` if a step comes before something that it waits for, or if one is missing.
+    ``partial``: the steps that are not there never happen, and nothing waits for them.
+    """
+    given = {(name, iteration): values for name, iteration, values in integers}
+    world = World(schedule, symbols or {}, given, seed)
+    unrolled = Unrolled(world, meaning(world), banks)
+    return _Search(world, unrolled, reduce=False).follow(order, partial)
+
+
 class _Search:
     def __init__(self, world: World, unrolled: Unrolled, reduce: bool) -> None:
         self.world, self.parts = world, unrolled.parts
@@ -138,6 +159,30 @@ class _Search:
                     waiting.append((self._begin(state, part), (part.index, False, trail)))
         return Exploration(tuple(self.wrong.values()), len(seen), True)
 
+    def follow(self, order: Sequence[Step], partial: bool) -> tuple[WrongRead, ...]:
+        named = {(p.command, p.iteration, p.name): p for p in self.parts}
+        there = (1 << len(self.parts)) - 1
+        if partial:
+            parts = {named[s.command, s.iteration, s.part].index for s in order}
+            there = sum(1 << index for index in parts)
+        state: State = (0, 0, self.start, ())
+        trail: Trail = None
+        for step in order:
+            part = named[step.command, step.iteration, step.part]
+            trail = (part.index, step.phase == "end", trail)
+            bit = 1 << part.index
+            if step.phase == "end":
+                if not state[1] & bit:
+                    raise ValueError(f"{step} ends what does not run")
+                state = self._end(state, part, trail)
+            elif (state[0] | state[1]) & bit or part.after & there & ~state[0]:
+                raise ValueError(f"{step} is not possible yet, or was there already")
+            else:
+                state = self._begin(state, part)
+        if state[0] != there:
+            raise ValueError("the order leaves something out")
+        return tuple(self.wrong.values())
+
     def _settle(self, state: State, trail: Trail) -> tuple[State, Trail]:
         """Run what nobody disputes."""
         moved = True
@@ -187,6 +232,9 @@ class _Search:
     def _judge(self, part: Part, seen: Mapping[int, int], trail: Trail) -> None:
         for tensor, why in part.broken:
             self._tell(part, tensor, 0, why, trail)
+        for tensor, cell, allowed in part.past:
+            if seen[cell] == NOTHING or seen[cell] not in allowed:
+                self._tell(part, tensor, 0, "undefined, or another's, past an expert", trail)
         place: dict[str, int] = {}
         for tensor, cell, due in part.due:
             place[tensor] = place.get(tensor, -1) + 1
@@ -223,4 +271,4 @@ class _Search:
         )
 
 
-__all__ = ["CannotExplore", "Exploration", "WrongRead", "explore"]
+__all__ = ["CannotExplore", "Exploration", "WrongRead", "explore", "follow"]

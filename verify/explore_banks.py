@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..model.command import Compute, FillBank
 from ..model.graph import Bank, Node
+from .explore_past import Past
 from .explore_program import NOTHING, CannotExplore, Meaning, Start, World
 from .explore_queues import Part, Queues
 
@@ -20,7 +21,7 @@ class Slots:
 
     def serve(self, layer: int, ids: Sequence[int]) -> dict[int, int] | None:
         """Bring experts in; slots of the missed ones, ``None`` if they do not fit."""
-        wanted = list(dict.fromkeys(ids))
+        wanted = list(dict.fromkeys(i for i in ids if i >= 0))
         if len(wanted) > len(self.owners):
             return None
         missed = sorted(e for e in wanted if (layer, e) not in self.owners)
@@ -62,6 +63,7 @@ class Banks(Queues):
         self.rows: dict[str, Fill | None] = {}
         self.slots = self._slots(dict(start))
         self.special = self._resident()
+        self.past = Past(world, self.parts, self.special)
 
     def memory(self) -> tuple[int, ...]:
         """What each cell holds before anything runs."""
@@ -131,14 +133,22 @@ class Banks(Queues):
     def _write(self, part: Part, event: tuple[str, int | str, int], name: str) -> None:
         versions = self.world.store(event, name, part.iteration)
         part.stores.update(zip(self.world.placed(name), versions, strict=True))
+        owner = self.schedule.base(name).name
+        part.hands.update(dict.fromkeys(self.world.placed(name), (owner, "")))
 
-    def _move(self, first: Part, last: Part, source: Sequence[int], target: Sequence[int]) -> None:
+    def _move(
+        self, first: Part, last: Part, names: tuple[str, str], source: Sequence[int],
+        target: Sequence[int],
+    ) -> None:  # fmt: skip
+        """``names``: the tensors that the cells are of."""
         if len(source) != len(target):
             raise CannotExplore(f"command {last.command} copies between different sizes")
         loader = last if last.loader == last.index else first
         loader.loads.update(source)
         last.loader = loader.index
         last.moves.update(zip(target, source, strict=True))
+        origin, owner = (self.schedule.base(name).name for name in names)
+        last.hands.update(dict.fromkeys(target, (owner, origin)))
 
     def _ids(self, node: Node, name: str, iteration: int) -> list[int]:
         due = self.meaning.due["node", node.dst, name, iteration]
@@ -180,7 +190,9 @@ class Banks(Queues):
         cells = world.placed(tables[2])
         if node.src[2] == bank.slot_ids:
             fill = self._latest(lambda f: f.event[0] == "slots" and self._table(f) == node.src[2])
-            if fill is not None:
+            if fill is None:
+                part.broken.append((tables[2], "no fill wrote the slot ids"))
+            else:
                 due = world.versions((fill.event, node.src[2]), len(cells))
                 self._hold(part, tables[2], cells, due)
         else:
@@ -204,10 +216,14 @@ class Banks(Queues):
             fill.slot_ids if fill.slot_ids is not None else [fill.places.get(e, -1) for e in ids]
         )
         for expert, slot in set(zip(ids, chosen, strict=True)):
+            if expert < 0:
+                continue  # its row is zero
             if not 0 <= slot < len(slots):
                 part.broken.append((bank.name, f"expert {expert} has no slot"))
             else:
                 self._hold(part, tables[0], slots[slot], experts[expert])
+        held = [slot for slot in set(chosen) if 0 <= slot < len(slots)]
+        self.past.read(part, command, tables[0], held)
 
     def _fill(self, first: Part, last: Part, command: FillBank) -> None:
         world, graph = self.world, self.graph
@@ -221,7 +237,8 @@ class Banks(Queues):
         self._hold(first, command.ids, cells, due)
         ids = world.ids(command.ids, due)
         count = world.value(world.schedule.tensor(bank.caches).ne[2])
-        if not all(0 <= expert < count for expert in ids):
+        least = None if reader.param("negative_ids") else 0
+        if any(expert >= count or (least is not None and expert < least) for expert in ids):
             raise CannotExplore(f"fill {first.command} has an id that is no expert")
         slots = self.slots[bank.group]
         missed = slots.serve(bank.layer, ids)
@@ -235,7 +252,7 @@ class Banks(Queues):
             return
         event = (kind, first.command, iteration)
         places = {e: slots.slot(bank.layer, e) for e in range(count)}
-        chosen = [places[e] for e in ids] if kind == "slots" else None
+        chosen = [places.get(e, -1) for e in ids] if kind == "slots" else None
         self.fills.append(Fill(command.banks, chosen, places, event))
         versions = world.versions((event, table), len(world.placed(table)))
         writer.stores.update(zip(world.placed(table), versions, strict=True))
@@ -243,7 +260,8 @@ class Banks(Queues):
             source = world.planes(member.caches, world.placed(member.caches))
             target = world.planes(member.name, world.placed(member.name))
             for expert, slot in missed.items():
-                self._move(first, last, source[expert], target[slot])
+                names = member.caches, member.name
+                self._move(first, last, names, source[expert], target[slot])
 
     def _bank_reader(self, command: FillBank, iteration: int) -> Node | None:
         for node in self.graph.nodes:

@@ -47,6 +47,7 @@ class Unrolled(Banks):
             for index, command in enumerate(self.schedule.program or ()):
                 if world.exists(command, iteration):
                     self._issue(index, iteration, command)
+        self.past.settle()
 
     def _issue(self, index: int, iteration: int, command: Command) -> None:
         schedule = self.schedule
@@ -77,9 +78,8 @@ class Unrolled(Banks):
             case Compute():
                 self._compute(last, command)
             case Copy():
-                self._move(
-                    first, last, self.world.placed(command.src), self.world.placed(command.dst)
-                )
+                cells = [self.world.placed(name) for name in (command.src, command.dst)]
+                self._move(first, last, (command.src, command.dst), cells[0], cells[1])
             case CopyExperts():
                 self._copy_experts(first, last, command)
             case FillBank():
@@ -110,6 +110,7 @@ class Unrolled(Banks):
                         self._experts(name, due, chosen),
                         self._experts(bound, cells, chosen),
                     )
+                    self.past.read(part, command, bound, chosen)
                 if node.op == "get_rows" and index == 0 and self._remaps(part, node, bound):
                     continue
                 self._hold(part, bound, cells, due)
@@ -154,7 +155,8 @@ class Unrolled(Banks):
         for expert in used:
             moved.update(range(expert * size, min((expert + 1) * size + tail, len(source))))
         cells = sorted(moved)
-        self._move(first, last, [source[k] for k in cells], [target[k] for k in cells])
+        names = command.src, command.dst
+        self._move(first, last, names, [source[k] for k in cells], [target[k] for k in cells])
 
     def _matmul(self, command: CopyExperts, iteration: int) -> tuple[Node, int]:
         """The matmul that reads the copy, and in which pass."""
@@ -162,6 +164,7 @@ class Unrolled(Banks):
         when = iteration
         if command.for_split is not None and command.split is not None:
             when += command.for_split < command.split
+        found: list[Node] = []
         for other in self.schedule.program or ():
             if not isinstance(other, Compute) or other.split != split:
                 continue
@@ -170,5 +173,17 @@ class Unrolled(Banks):
                 ("node", node.dst, node.src[0], when) in self.meaning.due if node.src else False
             )
             if present and node.op == "mul_mat_id" and self.schedule.bound(other, 0) == command.dst:
-                return node, when
-        raise CannotExplore(f"no matmul of split {split} reads the experts of {command.dst!r}")
+                found.append(node)
+        if not found:
+            raise CannotExplore(f"no matmul of split {split} reads the experts of {command.dst!r}")
+        # Of several readers the copy serves the one that selects by the very ids of the copy.
+        own = [node for node in found if self._same(node.src[2], command.ids or "")]
+        return (own or found)[0], when
+
+    def _same(self, one: str, other: str) -> bool:
+        """Whether two names are those of one tensor, or of copies and views of it."""
+        bases = set()
+        for name in (one, other):
+            copy = self.schedule.copy_of(name)
+            bases.add(self.schedule.base(copy[1] if copy is not None else name).name)
+        return len(bases) == 1

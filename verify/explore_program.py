@@ -57,6 +57,8 @@ class World:
 
     def _steps(self) -> Iterator[int]:
         names = {t.name for t in self.schedule.graph.tensors}
+        for device in self.schedule.graph.devices:
+            yield from (count for _, _, count in device.over_read)
         for command in self.schedule.program or ():
             yield getattr(command, "padding", 0)
             names |= {n for n in (getattr(command, a, None) for a in ("src", "dst", "ids")) if n}

@@ -20,6 +20,8 @@ class Part:
     ``after``: bit set of parts that end before it starts.  ``due``: ``(tensor, cell, version)``
     of what it reads.  ``loads``: cells that it reads to hand them on.  ``stores``: ``(cell,
     version)`` that it leaves, ``moves``: ``(cell, from cell)``, loaded by part ``loader``.
+    ``hands``: per cell written, the tensor that owns it and, of a move, the one it comes from.
+    ``past``: ``(tensor, cell, versions)`` of what it reads past experts: any of these will do.
     """
 
     index: int
@@ -28,9 +30,11 @@ class Part:
     name: str
     after: int
     due: list[tuple[str, int, int]] = field(default_factory=list)
+    past: list[tuple[str, int, frozenset[int]]] = field(default_factory=list)
     loads: set[int] = field(default_factory=set)
     stores: dict[int, int] = field(default_factory=dict)
     moves: dict[int, int] = field(default_factory=dict)
+    hands: dict[int, tuple[str, str]] = field(default_factory=dict)
     loader: int = -1
     #: what is wrong whatever the order: ``(tensor, why)``
     broken: list[tuple[str, str]] = field(default_factory=list)

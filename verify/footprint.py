@@ -30,6 +30,7 @@ from ..model.tensor import Tensor
 from .access import (
     INDEX_SOURCES,
     MAY_READ,
+    PAST,
     TARGET_SOURCES,
     BankUse,
     Experts,
@@ -41,6 +42,7 @@ from .access import (
 from .order import Order, Part, copy_contract
 from .region import Region, Unsupported, region_of
 from .sequential import INITIAL, Event, Sequential, Time, callback_names, callback_time
+from .tail import past_region
 
 
 class Footprints:
@@ -98,6 +100,11 @@ class Footprints:
         time = Time(part.iteration, 1, position, 1)
         op = OPS[node.op]
         event = Event("node", position, part.iteration)
+        if not op.declared:
+            raise Unsupported(
+                f"nobody said what op {op.name} ({node.dst!r}) reads and writes; "
+                "register it with a footprint"
+            )
         if node.reads is not None or node.writes is not None:
             self._declared(command, node, part, time, event)
             return
@@ -114,9 +121,21 @@ class Footprints:
             if op.source_reads(index) is Reads.EXPERTS and read.bank is None:
                 read = replace(read, experts=self._experts_of(node, read.due, time))
             self.reads.append(read)
+            if op.source_reads(index) is Reads.EXPERTS:
+                self._read_past(command, node, read)
         if op.updates:
             self.reads.append(self._read(part, node.dst, node.dst, time, "old"))
         self.writes.append(Write(part.index, self.region(node.dst), event))
+
+    def _read_past(self, command: Compute, node: Node, read: Read) -> None:
+        """What the device's kernel reads past each expert, as a read of its own."""
+        device, tensor = self.schedule.compute_device(command), read.region.tensor
+        if device is None or not tensor.shape:
+            return
+        count = self.schedule.graph.device(device).over_read_bytes(node.op, tensor.dtype.lower())
+        if count:
+            region = past_region(self.schedule, self.region(tensor.name), count)
+            self.reads.append(replace(read, region=region, role=PAST, past=count))
 
     def _stands_in(self, read: Read) -> None:
         """Refuse a stand-in of another size: its reader would be held to a part of its source."""
@@ -176,6 +195,8 @@ class Footprints:
         banks = [graph.find_bank(name) for name in command.banks]
         first = banks[0]
         assert first is not None
+        if first.policy != "lru-slots":
+            raise Unsupported(f"bank {first.name!r}: what {first.policy} evicts is not known here")
         if len({self._memories(bank) for bank in banks if bank is not None}) > 1:
             raise Unsupported(f"fill of {', '.join(command.banks)}: not all of the same memories")
         self.fills.setdefault(first.group, []).append(place)
@@ -297,7 +318,7 @@ class Footprints:
         if node.op == "get_rows":
             if index != 0:
                 return read
-            fill = self._latest(place, lambda c: c.slot_map == name and bank.name in c.banks)
+            fill = self._publishing(place, bank, lambda c: c.slot_map == name)
             return replace(read, bank=BankUse(bank, "map", fill))
         if index == 1:
             return read
@@ -309,8 +330,18 @@ class Footprints:
             needs = self.sequential.used_set(ids, time)
             return replace(read, region=region, bank=BankUse(bank, "slots", fill, needs))
         if name == bank.slot_ids:
-            return replace(read, bank=BankUse(bank, "ids", fill))
+            # A later fill of the layer, perhaps of other banks, may have published them again.
+            latest = self._publishing(chooser, bank, lambda c: c.slot_ids == name)
+            needs = self.sequential.used_set(ids, time) if latest != fill else ""
+            return replace(read, bank=BankUse(bank, "ids", latest or fill, needs))
         return read
+
+    def _publishing(
+        self, place: Part, bank: Bank, wanted: Callable[[FillBank], bool]
+    ) -> tuple[int, int] | None:
+        """The latest fill for the bank's layer that publishes slots there, perhaps one that loads
+        other banks of the layer: all of them keep an expert in the same slot."""
+        return self._latest(place, lambda c: self._of_layer(c, bank) and wanted(c))
 
     def _chosen_by(self, node: Node, bank: Bank, place: Part) -> tuple[Part, str, Time]:
         """What chose the slots of a matmul, with which ids and when: itself, or a ``get_rows``."""
@@ -335,6 +366,10 @@ class Footprints:
             return False
         return any(source == bank.slot_ids for bank in graph.banks)
 
+    def _of_layer(self, command: FillBank, bank: Bank) -> bool:
+        first = self.schedule.graph.find_bank(command.banks[0])
+        return first is not None and (first.group, first.layer) == (bank.group, bank.layer)
+
     def _latest(self, place: Part, wanted: Callable[[FillBank], bool]) -> tuple[int, int] | None:
         """The latest fill of a kind that is issued before ``place``."""
         for command, where in reversed(self._filled_so_far):
@@ -356,7 +391,8 @@ class Footprints:
         return iteration + 1
 
     def _reader(self, command: CopyExperts) -> Node | None:
-        """The matmul that reads the copied experts: of the split that consumes, if it has one."""
+        """The matmul that reads the copied experts: of the split that consumes, if it has one;
+        of several readers the one whose ids chose them."""
         schedule = self.schedule
         nodes = [
             n for n in schedule.graph.nodes if n.op == "mul_mat_id" and n.src[0] == command.src
@@ -366,6 +402,9 @@ class Footprints:
             span = schedule.splits[split]
             here = [n for n in nodes if span.start <= schedule.graph.position(n.dst) < span.end]
             nodes = here or nodes
+        if command.ids is not None:
+            chosen = self.original(command.ids)
+            nodes = [n for n in nodes if self.original(n.src[2]) == chosen] or nodes
         return nodes[0] if nodes else None
 
     def _used_set(self, ids: str, node: Node | None, iteration: int) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ..model.schedule import Schedule
 from ..model.symbol import Condition
-from .access import MAY_READ, Experts, Read, Write, starts_with_content
+from .access import MAY_READ, PAST, Read, Write, selects, starts_with_content
 from .banks import Banks
 from .encode import Solver
 from .footprint import Footprints
@@ -30,7 +30,8 @@ from .sequential import (
     logical_space,
     shift_to_logical,
 )
-from .term import Bool, Int, Scope, Values, conj, disj, neg, number, quotient, size, used, variable
+from .tail import UNCLEAR, Tails
+from .term import Bool, Int, Scope, Values, conj, disj, neg, number, quotient, size, variable
 from .unknown_places import UnknownPlaces
 
 BYTE = "byte"
@@ -51,7 +52,8 @@ class Root:
     way) and the write that did it.
 
     ``relation``: ``unordered`` (they race), ``stale`` (the write is the latest, and not the
-    due one), ``none`` (nothing was written), ``destroyed`` (bytes that a bank counts on).
+    due one), ``none`` (nothing was written), ``destroyed`` (bytes that a bank counts on); those of
+    banks and of reads past an expert stand with ``Banks.broken`` and ``Tails.wrongs``.
     """
 
     read: Read
@@ -65,6 +67,7 @@ class Fault:
     """One read that can see a wrong version, at the values that show it.
 
     ``path``: the copies that carried it, from the reader's to the root's, as part indexes.
+    ``claim``: the term that has these values as a model.
     """
 
     read: Read
@@ -72,6 +75,7 @@ class Fault:
     target: Target | None
     values: Values
     path: tuple[int, ...]
+    claim: Bool
 
     @property
     def due(self) -> Event | None:
@@ -102,6 +106,7 @@ class Judge:
         self.schedule, self.sequential, self.footprints = schedule, sequential, footprints
         self.order, self.solver, self.symbols = footprints.order, solver, symbols
         self.banks = Banks(schedule, footprints)
+        self.tails = Tails(self)
         self.unknown_places = UnknownPlaces(schedule, sequential, footprints)
         self.obligations = 0
         scope = solver.scope(symbols, {})
@@ -128,6 +133,9 @@ class Judge:
             return
         scope = self._scope(read.region)
         byte = variable(BYTE)
+        if read.role == PAST:
+            yield from self._judge_tails(read, byte, scope)
+            return
         address = size(read.region.start) + byte
         domain = conj([self.regime, *self._domain(read, byte, address, scope)])
         if domain is False:
@@ -141,6 +149,18 @@ class Judge:
             self.obligations += 1
             yield from self._ask(read, write, relation, conj([domain, wrong]), None, scope)
 
+    def _judge_tails(self, read: Read, byte: Int, scope: Scope) -> Iterator[Fault | Undecided]:
+        bare = self.solver.scope(scope.symbols, scope.variables, self.facts)
+        domain = conj([self.regime, self.tails.domain(read, byte, bare)])
+        for write, relation, wrong in self.tails.wrongs(read, byte, bare):
+            self.obligations += 1
+            for outcome in self._ask(read, write, relation, conj([domain, wrong]), None, scope):
+                if isinstance(outcome, Fault) and relation == UNCLEAR:
+                    reason = "what its kernel reads past an expert may be written meanwhile"
+                    yield Undecided(read, reason)
+                else:
+                    yield outcome
+
     def _scope(self, region: Region) -> Scope:
         _, high = region.extent.bounds(self.symbols)
         inside = {("le", variable(BYTE) + 1 - size(region.extent))}
@@ -151,7 +171,7 @@ class Judge:
         bare = self.solver.scope(scope.symbols, scope.variables, self.facts)
         parts = [read.region.contains(address, bare)]
         if read.experts is not None:
-            parts.append(_selects(read.experts, quotient(byte, read.experts.stride), bare))
+            parts.append(selects(read.experts, quotient(byte, read.experts.stride), bare))
         return parts
 
     def _targets(self, read: Read, byte: Int, scope: Scope) -> Iterator[tuple[Bool, Target | None]]:
@@ -199,7 +219,7 @@ class Judge:
             start = values.value(size(read.region.start))
             address = start + values.variables[BYTE]
             for root, path in self._roots(read, write, relation, address, target, values):
-                yield Fault(read, root, target, values, path)
+                yield Fault(read, root, target, values, path, term)
 
     # -- the local condition ------------------------------------------------------------------
 
@@ -229,7 +249,7 @@ class Judge:
                 continue
             raced.append(neg(wrong))
         for write, here in before:
-            latest = self._latest(write, here, before)
+            latest = self.latest(write, here, before)
             if latest is not False:
                 good = self._writes(write, address, target, scope)
                 yield write, "stale", conj([*raced, latest, neg(good)])
@@ -238,7 +258,7 @@ class Judge:
             empty = conj([empty, neg(self._is_at(address, read.region.space, target, scope))])
         yield None, "none", empty
 
-    def _latest(self, write: Write, here: Bool, found: list[tuple[Write, Bool]]) -> Bool:
+    def latest(self, write: Write, here: Bool, found: list[tuple[Write, Bool]]) -> Bool:
         # From the end, what covers the byte in any case is found soonest: most bytes of a shared
         # buffer have many writers, of which the last is the one that counts.
         for other, covers in reversed(found):
@@ -280,13 +300,13 @@ class Judge:
         inside = address - size(write.region.start)
         experts = write.experts
         expert = quotient(inside, experts.stride)
-        moved = [_selects(experts, expert, scope)]
+        moved = [selects(experts, expert, scope)]
         for back in range(1, -(-experts.padding // experts.stride) + 1):
             behind = inside - (expert - back + 1) * experts.stride  # bytes past an earlier expert
             moved.append(
                 conj([
                     scope.le(number(back), expert),
-                    _selects(experts, expert - back, scope),
+                    selects(experts, expert - back, scope),
                     scope.lt(behind, number(experts.padding)),
                 ])
             )  # fmt: skip
@@ -335,12 +355,3 @@ class Judge:
             return self.footprints.carries(write, target.event)  # by way of a staging place
         moved = rearrange(inside, write.region.tensor, meant.tensor)
         return values.value(size(meant.start) + moved) == values.value(target.address)
-
-
-def _selects(experts: Experts, expert: Int, scope: Scope) -> Bool:
-    """Whether an expert is used; ids keep to the range that they promise."""
-    chosen = used(experts.set_id, expert)
-    if experts.values is None:
-        return chosen
-    low, high = experts.values
-    return conj([chosen, scope.le(number(low), expert), scope.lt(expert, number(high))])

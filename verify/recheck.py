@@ -66,8 +66,8 @@ def gather(schedule: Schedule, options: Options | None = None) -> Questions:
     """Check twice, folded and unfolded, and keep the questions of both."""
     options = options or Options()
     folded, plain = Recorder(), Recorder(unfolded=True)
-    report = check(schedule, replace(options, observer=folded))
-    unfolded = check(schedule, replace(options, observer=plain, fold=False))
+    report = check(schedule, replace(options, observer=folded, theorems=False))
+    unfolded = check(schedule, replace(options, observer=plain, fold=False, theorems=False))
     return Questions(report, unfolded, (*folded.kept, *plain.kept))
 
 

@@ -11,13 +11,15 @@
     def test_my_importer(schedule):
         assert load(dumps(schedule)) == schedule
 
-The strategies need Hypothesis, which is not installed with the package.
+``splitproof.testing`` has the same for documents of every level, and shows the whole report of
+what fails.  The strategies need Hypothesis, which is not installed with the package.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..model.document import from_dict
 from ..model.report import Report, Verdict
@@ -27,30 +29,58 @@ from .check import Options, check
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
+Level = Literal["graph", "split", "program"]
+#: keys of a document that each level has beyond the one before
+_LEVELS: dict[Level, tuple[str, ...]] = {
+    "graph": ("assignment", "splits", "program", "repeat"),
+    "split": ("program", "repeat"),
+    "program": (),
+}
 
-def assert_proved(schedule: Schedule, options: Options | None = None) -> Report:
-    """Check a program-level schedule; ``AssertionError`` lists what stands against a proof."""
+
+def assert_proved(
+    schedule: Schedule,
+    options: Options | None = None,
+    *,
+    lower: Callable[[Schedule], Schedule] | None = None,
+    show: Callable[[Report, Schedule], str] | None = None,
+) -> Report:
+    """Check a schedule; ``AssertionError`` tells what stands against a proof.
+
+    ``lower``: makes a program of a schedule that is none yet.  ``show``: the text of a report;
+    without it there is a line for each finding and each gap.
+    """
+    __tracebackhide__ = True
+    if schedule.program is None and lower is not None:
+        schedule = lower(schedule)
     report = check(schedule, options)
     if report.verdict is Verdict.PROVED:
         return report
-    lines = [f"{f.rule} at {f.place}: {f.message}" for f in report.failures]
-    lines += [f"{gap.verdict.value} at {gap.place}: {gap.reason}" for gap in report.gaps]
+    text = show(report, schedule) if show is not None else _lines(report)
     name = schedule.name or "the schedule"
-    raise AssertionError("\n  ".join([f"{name} is {report.verdict.value}:", *lines]))
+    raise AssertionError(f"{name} is {report.verdict.value}:\n{text}")
 
 
-def schedules(most: int = 4) -> SearchStrategy[Schedule]:
-    """Small program-level schedules, right ones and wrong ones.
+def _lines(report: Report) -> str:
+    lines = [f"  {f.rule} at {f.place}: {f.message}" for f in report.failures]
+    lines += [f"  {gap.verdict.value} at {gap.place}: {gap.reason}" for gap in report.gaps]
+    return "\n".join(lines)
+
+
+def schedules(most: int = 4, level: Level = "program") -> SearchStrategy[Schedule]:
+    """Small schedules; at the program level right ones and wrong ones.
 
     A chain of up to ``most`` nodes over an asynchronous device and the CPU, each result copied
     where the next node runs, with or without the waits that this needs.
     """
     from hypothesis import strategies as st
 
+    def made(drawn: tuple[list[str], bool, int]) -> Schedule:
+        document = _chain(*drawn)
+        return from_dict({k: v for k, v in document.items() if k not in _LEVELS[level]})
+
     devices = st.lists(st.sampled_from(("gpu0", "cpu")), min_size=1, max_size=most)
-    return st.tuples(devices, st.booleans(), st.integers(1, 3)).map(
-        lambda drawn: from_dict(_chain(*drawn))
-    )
+    return st.tuples(devices, st.booleans(), st.integers(1, 3)).map(made)
 
 
 def _chain(devices: list[str], waits: bool, repeat: int) -> dict[str, Any]:

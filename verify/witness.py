@@ -10,13 +10,25 @@ from ..model.command import CopyExperts, FillBank
 from ..model.counterexample import Counterexample, Party, Step
 from ..model.describe import command_text
 from ..model.schedule import Schedule
+from ..model.symbol import Expr
 from ..model.tensor import Tensor
-from .access import Read, Write
+from .access import PAST, Read, Write
 from .banks import Banks
+from .encode import Solver
+from .needed import needed
 from .obligation import BYTE, Fault, Judge, Root
 from .order import Order
 from .sequential import Event
+from .term import conj, disj, neg, number, size
 from .trial import Trial
+
+
+def _names_ids(term: object) -> bool:
+    """Whether a term says of an expert that some ids name it."""
+    return isinstance(term, tuple) and (
+        term[:1] == ("used",) or any(_names_ids(part) for part in term)
+    )
+
 
 #: ``(part, is_end)``
 Point = tuple[int, bool]
@@ -61,15 +73,18 @@ def interleaving(order: Order, extra: Iterable[tuple[Point, Point]] = ()) -> tup
 def counterexample(schedule: Schedule, judge: Judge, fault: Fault) -> Counterexample:
     """The fault as one execution."""
     maker = _Witness(schedule, judge, fault)
+    order = maker.sequence()
     return Counterexample(
         symbols=tuple(sorted(fault.values.symbols.items())),
         reader=maker.party(fault.root.read.part, fault.root.read),
         writer=maker.writer(),
         due=maker.due(),
         missing=maker.missing(),
-        order=maker.sequence(),
+        order=order,
         integers=maker.integers(),
         banks=maker.bank_contents(),
+        unique=maker.unique(),
+        needed=needed(judge, fault, order),
     )
 
 
@@ -81,6 +96,19 @@ class _Witness:
     @property
     def root(self) -> Root:
         return self.fault.root
+
+    def unique(self) -> bool:
+        """Whether no other values of the symbols give this fault; ids have no part in it."""
+        judge, found = self.judge, self.fault.values.symbols
+        free = {n: span for n, span in judge.symbols.items() if span[0] < span[1]}
+        if not free or _names_ids(self.fault.claim):
+            return False
+        solver = Solver(judge.solver.effort, context=judge.solver.context)
+        scope = solver.scope(judge.symbols, {})
+        other = disj(neg(scope.eq(size(Expr.of(n)), number(found[n]))) for n in free)
+        _, high = self.fault.read.region.extent.bounds(judge.symbols)
+        byte = {BYTE: (0, max(high - 1, 0))}
+        return solver.model(conj([self.fault.claim, other]), judge.symbols, byte).found is False
 
     # -- who ------------------------------------------------------------------------------------
 
@@ -108,6 +136,8 @@ class _Witness:
         return self.party(write.part, write) if write is not None else None
 
     def due(self) -> str:
+        if self.root.read.role == PAST:
+            return "any defined bytes that are nobody else's"
         return event_text(self.schedule, self.fault.due)
 
     def missing(self) -> str:
@@ -115,6 +145,8 @@ class _Witness:
         read, write = self.text(self.root.read.part), self.root.write
         if self.root.relation == "overflow":
             return "the guard of the bank does not bound the used experts by its slots"
+        if self.root.read.role == PAST:
+            return self._past(read)
         if write is None:
             due = self.fault.due
             carriers = self.footprints.by_event.get(due, []) if due is not None else []
@@ -134,6 +166,20 @@ class _Witness:
             return f"{other} claims experts for a bank that it does not fill"
         return f"{read} sees what {other} wrote; {self.due()} is due"
 
+    def _past(self, read: str) -> str:
+        """What a kernel finds past an expert, and what should be there."""
+        write, what = self.root.write, f"the {self.root.read.past} bytes past an expert that {read}"
+        if write is not None and self.root.relation == "unordered":
+            return f"{self.text(write.part)} must end before {read} starts; nothing orders them"
+        if write is not None:
+            return f"{what} reads hold what {self.text(write.part)} wrote"
+        found = {
+            "outside": "reads lie past the end of the buffer",
+            "foreign": "reads are those of another tensor",
+            "empty": "reads are those of a slot that may be empty",
+        }
+        return f"{what} {found.get(self.root.relation, 'reads were never written')}"
+
     def _brings_due(self, write: Write) -> bool:
         """Whether the write is, or copies, the version that is due."""
         return self.footprints.carries(write, self.fault.due)
@@ -149,7 +195,8 @@ class _Witness:
                 with suppress(ValueError):  # the two wishes contradict each other
                     steps.append(interleaving(self.order, [*pairs, *extra]))
         bank = self.fault.read.bank
-        if len(steps) == 1 or (bank is not None and bank.what == "slots"):
+        past = self.root.read.role == PAST  # undefined is wrong there, whatever else is right
+        if len(steps) == 1 or past or (bank is not None and bank.what == "slots"):
             return steps[0]
         trial = Trial(self.judge, self.fault)
         return min(steps, key=trial.run)  # the first of the best
@@ -180,9 +227,25 @@ class _Witness:
             *rivals,
         ]  # fmt: skip
         during = [((read.part, False), (write.part, False))]
-        if self._brings_due(write) or self._hits_early():
-            return [late, early, torn, during]
-        return [early, late, torn, during]
+        likely = [early, late, torn, during]
+        if read.role == PAST:
+            likely = [torn, during, early, late]
+        elif self._brings_due(write) or self._hits_early():
+            likely = [late, early, torn, during]
+        # Another write that is not ordered with the read may hide this one: it comes later.
+        hiding = [((read.part, True), (o.part, False)) for o in self._others(write, read)]
+        return [*likely, *([*pairs, *hiding] for pairs in likely if hiding)]
+
+    def _others(self, write: Write, read: Read) -> list[Write]:
+        """Other writes of the bytes that are not ordered with the read."""
+        before = self.order.before
+        return [
+            other
+            for other in self.footprints.writers(read)
+            if other.part != write.part
+            and not before(other.part, read.part)
+            and not before(read.part, other.part)
+        ]
 
     def _hits_early(self) -> bool:
         """Whether the reader's fill counts on what an earlier fill of its layer still brings."""
@@ -192,6 +255,9 @@ class _Witness:
         event = write.event
         if self.root.relation != "unordered" or event.kind != "state":
             return False
+        other = self.schedule.graph.find_bank(event.name)
+        if other is None or other.layer != use.bank.layer:
+            return False  # it may take a slot, which needs different experts
         return (event.iteration, event.index) < (use.fill[1], use.fill[0])
 
     def _rivals(self, write: Write, read: Read) -> list[Write]:
@@ -214,31 +280,35 @@ class _Witness:
 
     def integers(self) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
         """Router ids, chosen so that passes and tensors name different experts where they can
-        (for a stale resident copy, or one still on its way: the same ones in each pass; for a
-        slot that something else overwrites: its expert in all; for a fill that served other ids:
-        one expert in the reader's pass, another one in all others)."""
+        (for one that is still on its way: the same ones in each pass; for a stale resident copy
+        or an empty slot: one in all; for a slot that something else overwrites: its expert; for a
+        fill that served other ids: one in the reader's pass, another one in all others)."""
         if not self._is_about_experts():
             return ()
         slot = self._destroyed_slot()
         symbols, found, place = self.fault.values.symbols, [], 0
         hit = self._hits_early()
-        chosen = hit or self.root.relation in ("overflow", "unserved", "outdated")
+        relation = self.root.relation
+        chosen = hit or relation in ("overflow", "unserved", "outdated", "empty")
         tensors = [
             t
             for t in self.schedule.graph.tensors
-            if t.values is not None and t.type.integer and t.view_of is None
+            if t.values is not None and t.type.integer and self._own_values(t)
         ]
         for iteration in range(self.schedule.repeat):
             for tensor in tensors:
                 assert tensor.values is not None
-                if not (tensor.input or chosen or self._steers(tensor)):
+                given = self.schedule.base(tensor.name).input or self._is_read(tensor)
+                if not (given or chosen or self._steers(tensor)):
                     continue  # computed: whatever comes of it will do
                 low, high = tensor.values
                 count = tensor.elements.value(symbols)
-                start = 0 if hit or self.root.relation == "outdated" else place
+                start = 0 if hit else place
                 place += count
                 values = [low + (start + i) % (high - low) for i in range(count)]
-                if self.root.relation == "unserved":
+                if relation in ("empty", "outdated"):  # as few slots as can be: one for a layer
+                    values = [low] * count
+                if relation == "unserved":
                     here = self.order.parts[self.root.read.part].iteration == iteration
                     values = [low + here] * count
                 if slot is not None:
@@ -246,6 +316,15 @@ class _Witness:
                     continue
                 found.append((tensor.name, iteration, self._steered(tensor, iteration, values)))
         return tuple(found)
+
+    def _own_values(self, tensor: Tensor) -> bool:
+        """Whether the range of a tensor's values is not that of its base as well."""
+        return tensor.view_of is None or self.schedule.base(tensor.name).values is None
+
+    def _is_read(self, tensor: Tensor) -> bool:
+        """Whether the fault's read is of these very ids: then each pass should have others."""
+        base = self.schedule.base
+        return base(tensor.name) == base(self.fault.read.due.name)
 
     def _destroyed_slot(self) -> int | None:
         """The slot that something else overwrites; it holds the expert of its own number."""
@@ -266,7 +345,7 @@ class _Witness:
             return tuple((members * len(values))[: len(values)])
         wanted = self.fault.values.variables[BYTE] // experts.stride
         low, high = tensor.values
-        if wanted not in values:
+        if wanted not in values and self.fault.read.role != PAST:
             return tuple(values)
         # Not the expert before it either, where there is a choice: a copy may be padded.
         others = [*range(wanted + 1, high), *range(low, wanted - 1), wanted - 1]
@@ -298,8 +377,14 @@ class _Witness:
         ):
             return ()
         count = Banks(self.schedule, self.footprints).experts(use.bank)
-        full = tuple((s, use.bank.layer, s) for s in range(min(use.bank.slots, count)))
-        return ((use.bank.group, full),)
+        values = (
+            self.schedule.base(use.bank.ids).values or self.schedule.tensor(use.bank.ids).values
+        )
+        low = max(values[0], 0) if values is not None else 0
+        full = [(s, use.bank.layer, low + s) for s in range(min(use.bank.slots, count))]
+        if self.root.relation == "outdated":
+            full.reverse()  # the least id was used last: its copy is what goes stale
+        return ((use.bank.group, tuple(full)),)
 
 
 def event_text(schedule: Schedule, event: Event | None) -> str:

@@ -14,16 +14,17 @@ import click
 
 from ..api import check as check_schedule
 from ..checked import Checked
-from ..files import read_document, read_reports, read_schedule, writable
+from ..files import Document, read_document, read_reports, read_schedule, writable
 from ..minimized import Minimized, minimized, minimized_text, minimized_to_dict
 from ..model.certificate import certify
 from ..model.codec import certificate_to_dict, report_to_dict
 from ..model.document import dumps
 from ..model.minimal import Minimal
-from ..model.report import Rule
+from ..model.report import Rule, Verdict
 from ..model.schedule import Schedule
 from ..options import (
     EFFORTS,
+    FORMATS,
     Ignored,
     RuleCode,
     SymbolRange,
@@ -79,6 +80,13 @@ from ..suppress import exit_code, known_findings, suppress, worst
     metavar="DIR",
     help="Write every question as SMT-LIB 2 into this folder (one FILE).",
 )
+@click.option(
+    "--no-theorems",
+    "theorems",
+    flag_value=False,
+    default=True,
+    help="Decide by itself what an instance of a theorem would discharge.",
+)
 @option("--strict-cost", is_flag=True, help="Findings of kind cost fail the check.")
 @click.option(
     "--certificate",
@@ -100,6 +108,12 @@ from ..suppress import exit_code, known_findings, suppress, worst
     metavar="OUT",
     help="With --syncs: write the document without the waits that can go (one FILE).",
 )
+@click.option(
+    "--trace",
+    type=click.Path(),
+    metavar="TRACE",
+    help="Hold what 'run --trace' recorded against the order that is proved (one FILE).",
+)
 @quiet_option
 @click.pass_context
 def command(
@@ -114,18 +128,21 @@ def command(
     effort: str,
     recheck: bool,
     smt2: str | None,
+    theorems: bool,
     strict_cost: bool,
     certificate_path: str | None,
     syncs: bool,
     contract: bool,
     output: str | None,
+    trace: str | None,
     quiet: bool,
 ) -> None:
     """Prove each schedule right, or show how it goes wrong.
 
-    FILE is a document of the split or the program level; - is standard input.  With
-    --format json, one FILE gives a report, several give a list of them in the same order;
-    with --format sarif there is one log for all.
+    FILE is a document of any level; - is standard input.  A graph is planned first, and where
+    its plan hangs on a symbol each part of the range is planned and proved for itself.  With
+    --format json there is one report, or a list of them in order where there are several; with
+    --format sarif there is one log for all.
     """
     from ..verify.rules.table import RULES
 
@@ -138,6 +155,15 @@ def command(
             )
         writable(certificate_path)
     _require_whole(files, bool(symbols or only), syncs or contract, output, syncs)
+    if trace is not None:
+        if len(files) != 1 or symbols or only or syncs or contract or form not in FORMATS:
+            raise click.UsageError(
+                "--trace takes one whole FILE, as text or json: without --symbol, --rule, --syncs "
+                "and --contract"
+            )
+        from ..traced import check_trace
+
+        ctx.exit(check_trace(trace, files[0], time_limit, form, quiet))
     if smt2 is not None and len(files) != 1:
         raise click.UsageError("--smt2 takes one FILE")
     known = known_findings(r for r, _ in read_reports(baseline)) if baseline else frozenset()
@@ -149,40 +175,48 @@ def command(
         )  # fmt: skip
         ctx.exit(_check_many_times(files, form, one, output, quiet, strict_cost))
 
-    def judge(path: str) -> Checked:
-        text, schedule = read_document(path)
-        ranges = _ranges(path, schedule, symbols)
-        with progress(f"checking {path}", quiet) as step, _one_line():
-            report = check_schedule(
-                schedule, only=only, symbols=ranges, time_limit=time_limit, progress=step,
-                effort=EFFORTS[effort], recheck=recheck, smt2=smt2,
-            )  # fmt: skip
-        report = suppress(report, dict(ignore), known, baseline or "")
-        return Checked(path, text, schedule, report)
+    def judge(path: str) -> Iterator[Checked]:
+        document = read_document(path)
+        ranges = _ranges(path, document.schedule, symbols)
+        _require_one_plan(path, document, certificate_path, smt2)
+        for part, schedule in document.programs:
+            clipped = _clipped(ranges, schedule)
+            if clipped is None:
+                continue
+            with progress(f"checking {path}", quiet) as step, _one_line():
+                report = check_schedule(
+                    schedule, only=only, symbols=clipped, time_limit=time_limit, progress=step,
+                    effort=EFFORTS[effort], recheck=recheck, smt2=smt2, theorems=theorems,
+                )  # fmt: skip
+            report = suppress(report, dict(ignore), known, baseline or "")
+            yield Checked(path, document.text, schedule, report, part=part)
 
     codes: list[int] = []
     checked: list[Checked] = []
     for path in files:
+        found: list[Checked] = []
         try:
-            found = judge(path)
+            found += judge(path)
         except CliError as error:
             error_line(error.format_message())
             codes.append(error.exit_code)
-            found = Checked(path, error=error.format_message())
-        else:
-            assert found.report is not None
-            codes.append(exit_code(found.report, strict_cost))
-            if certificate_path is not None:
-                text = json.dumps(certificate_to_dict(certify(found.report)), indent=2)
-                write_file(certificate_path, text + "\n")
-        checked.append(found)
-        if form == "text":
-            _print(found, RULES, quiet, strict_cost, first=path == files[0])
-        elif form == "github":
-            _annotate(found, RULES, strict_cost)
+            found.append(Checked(path, error=error.format_message()))
+        for file in found:
+            if file.report is not None:
+                codes.append(exit_code(file.report, strict_cost))
+                if certificate_path is not None:
+                    text = json.dumps(certificate_to_dict(certify(file.report)), indent=2)
+                    write_file(certificate_path, text + "\n")
+            if form == "text":
+                _print(file, RULES, quiet, strict_cost, first=not checked)
+            elif form == "github":
+                _annotate(file, RULES, strict_cost)
+            checked.append(file)
+        if form == "text" and len(found) > 1 and not any(file.error for file in found):
+            emit(("" if quiet else "\n") + _joined(path, found))
     if form == "json":
         entries = [_entry(file) for file in checked]
-        emit_json(entries if len(files) > 1 else entries[0])
+        emit_json(entries if len(entries) > 1 or len(files) > 1 else entries[0])
     elif form == "sarif":
         from ..sarif import sarif_log
 
@@ -250,6 +284,34 @@ def _write_reduced(path: str, found: Minimal) -> None:
         write_file(path, dumps(found.reduced))
 
 
+def _require_one_plan(
+    path: str, document: Document, certificate: str | None, smt2: str | None
+) -> None:
+    if len(document.programs) > 1 and (certificate is not None or smt2 is not None):
+        raise CliError(
+            f"{path}: needs {len(document.programs)} plans, and --certificate and --smt2 are about "
+            f"one; write them with 'splitproof plan {path} -o OUT'"
+        )
+
+
+def _clipped(
+    ranges: dict[str, tuple[int, int]], schedule: Schedule
+) -> dict[str, tuple[int, int]] | None:
+    """The ranges within those of one plan; ``None`` if it has no value of them."""
+    there = schedule.graph.ranges
+    found = {n: (max(a, there[n][0]), min(b, there[n][1])) for n, (a, b) in ranges.items()}
+    return None if any(low > high for low, high in found.values()) else found
+
+
+def _joined(path: str, parts: list[Checked]) -> str:
+    """The verdict of a file that needed several plans, and that of each."""
+    verdicts = [part.report.verdict for part in parts if part.report is not None]
+    order = Verdict.VIOLATED, Verdict.UNSUPPORTED, Verdict.UNKNOWN, Verdict.PROVED
+    worst_one = next(verdict for verdict in order if verdict in verdicts)
+    told = (f"{part.report.verdict} for {part.part}" for part in parts if part.report is not None)
+    return f"{worst_one.value.upper()}  {path}: {', '.join(told)}"
+
+
 def _require_known(codes: tuple[str, ...], rules: dict[str, Rule]) -> None:
     for code in codes:
         if code not in rules:
@@ -304,7 +366,7 @@ def _print(
     from ..text import render, report_items
 
     items = report_items(
-        file.report, file.schedule, source=file.source, rules=rules, quiet=quiet,
+        file.report, file.schedule, source=file.title, rules=rules, quiet=quiet,
         strict_cost=strict_cost,
     )  # fmt: skip
     text = render(list(items), sys.stdout)

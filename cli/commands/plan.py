@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +15,20 @@ from ..files import writable
 from ..model.document import DocumentError, dumps, load, loads
 from ..model.plan.compare import compare_dump
 from ..model.plan.error import PlanError
-from ..model.plan.expert_cache import cache_experts
+from ..model.plan.guard import NONE_OFF, Guard
 from ..model.plan.lowering import PROTOCOLS, Lowered, Lowering, lower_as
 from ..model.plan.options import SPLIT_INPUTS, PlanOptions
-from ..model.plan.planner import Planned, plan_regimes, unplanned
+from ..model.plan.planner import Planned, declared, plan_regimes, unplanned
+from ..model.plan.policy.expert_cache import cache_experts
 from ..model.plan.why import Why, why
 from ..model.read.ggml_dump import read_dump
 from ..model.schedule import Schedule
-from ..options import format_option
-from ..output import CliError, emit, emit_json, error_line, read_input, write_file
+from ..options import Prefetching, Size, format_option
+from ..output import CliError, emit, emit_json, error_line, progress, read_input, write_file
 from ..planned import comparison_data, comparison_items, plan_data, plan_items
+from ..suppress import worst
 from ..text import render
 
-_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 DUMPS = (".jsonl", ".jsonl.gz")
 
 
@@ -51,34 +54,6 @@ def _numbers(
             raise click.BadParameter(f"{value!r}: n_tokens=64 was due", ctx, param)
         found.append((symbol, int(number)))
     return tuple(found)
-
-
-class Size(click.ParamType[int]):
-    """Bytes: ``512``, ``64KiB``, ``1.5GiB``."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]iB|B)?", str(value).strip())
-        if match is None or float(match[1]) <= 0:
-            raise click.BadParameter(f"{value!r}: a size such as 512MiB was due", ctx, param)
-        return int(float(match[1]) * _UNITS[match[2] or "B"])
-
-
-class Prefetching(click.ParamType[tuple[str, int]]):
-    """``none``, ``one-ahead`` or ``staging:N`` → the policy and its slots."""
-
-    name = "policy"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        policy, _, slots = str(value).partition(":")
-        if policy == "staging" and slots.isdecimal() and int(slots) > 0:
-            return policy, int(slots)
-        if policy in ("none", "one-ahead") and not slots:
-            return policy, 0
-        raise click.BadParameter(f"{value!r}: none, one-ahead or staging:N was due", ctx, param)
 
 
 @click.command("plan")
@@ -111,6 +86,11 @@ class Prefetching(click.ParamType[tuple[str, int]]):
     help="An expert cache of so many bytes on each device, as 4GiB; larger batches get a plan "
     "of their own without it.",
 )
+@click.option(
+    "--slot-ids",
+    is_flag=True,
+    help="With --moe-cache: fills tell the device the slots, and no map is looked up.",
+)
 @click.option("--force-cache", is_flag=True, help="Even one that never finds an expert (BK011).")
 @click.option(
     "--protocol",
@@ -140,6 +120,12 @@ class Prefetching(click.ParamType[tuple[str, int]]):
     help="Compute memory: bytes of its own for each tensor, used again where the program's order "
     "allows it, or, as ggml does, in list order.",
 )
+@click.option(
+    "--fewest-waits",
+    "fewest",
+    is_flag=True,
+    help="Leave out the waits that the program does not need, and prove what is left.",
+)
 @click.option("--why", "explain", is_flag=True, help="Say why, for each node and each split.")
 @click.option(
     "--compare", is_flag=True, help="Hold the plan of each graph of a dump against the recorded."
@@ -157,6 +143,7 @@ class Prefetching(click.ParamType[tuple[str, int]]):
     "Repeatable; the first that is found counts.",
 )
 @click.option(
+    "-ncmoe",
     "--n-cpu-moe",
     "cpu_moe",
     type=click.IntRange(0),
@@ -164,6 +151,7 @@ class Prefetching(click.ParamType[tuple[str, int]]):
     metavar="N",
     help="The experts of the first N layers lie in the memory of the CPU.",
 )
+@click.option("-cmoe", "--cpu-moe", "all_cpu_moe", is_flag=True, help="Those of all layers.")
 @click.option("--op-offload/--no-op-offload", default=None, help="In place of FILE's choice.")
 @click.option(
     "--offload-min-tokens",
@@ -201,25 +189,31 @@ def command(
     graph: int | None,
     form: str,
     cache: int | None,
+    slot_ids: bool,
     force_cache: bool,
+    all_cpu_moe: bool,
     protocol: str,
     prefetch: tuple[str, int],
     copy_experts: bool,
     place: str,
+    fewest: bool,
     **options: Any,
 ) -> None:
     """Decide devices and splits as ggml's scheduler does.
 
     FILE is a document, or a recorded dump (.jsonl, .jsonl.gz), whose recorded splits are
     forgotten.  Where a decision hangs on a symbol there is one plan for each part of its range.
-    Exit code 1: with --compare, a plan differs from the recorded one.
+    Exit code 1: with --compare, a plan differs from the recorded one; with --fewest-waits, a plan
+    is not right as it is, and nothing is written (3: undecided).
     """
     choices = PlanOptions(**options)
+    if all_cpu_moe:
+        choices = replace(choices, cpu_moe=None)
     lowering = Lowering(protocol, *prefetch, copy_experts, place)
-    if lowering != Lowering() and (stop == "splits" or output is None):
+    if (lowering != Lowering() or fewest) and (stop == "splits" or output is None):
         raise click.UsageError(
-            "--protocol, --prefetch, --copy-experts and --place are about the program: "
-            "they need -o OUT without --stop splits"
+            "--protocol, --prefetch, --copy-experts, --place and --fewest-waits are about the "
+            "program: they need -o OUT without --stop splits"
         )
     if compare:
         if output is not None or explain or choices != PlanOptions() or cache is not None:
@@ -229,17 +223,24 @@ def command(
         raise click.UsageError("say what to do with the plan: -o OUT, --why, or --compare")
     if output is not None and output != "-":
         writable(output)
-    if force_cache and cache is None:
-        raise click.UsageError("--force-cache is about --moe-cache")
-    found = [c for s in _schedules(file, graph, anew) for c in _cached(file, s, cache, force_cache)]
-    planned = [p for s in found for p in _plan(file, s, choices)]
+    if cache is None and (force_cache or slot_ids):
+        raise click.UsageError("--force-cache and --slot-ids are about --moe-cache")
+    found = _schedules(file, graph, anew)
+    if cache is None:
+        planned = [p for s in found for p in _plan(file, s, choices)]
+    else:
+        prepare = partial(_cached, file, cache, slot_ids, force_cache, choices)
+        planned = [p for s in found for c, rest in prepare(s) for p in _plan(file, c, rest)]
     for finding in planned[0].findings:
         error_line(f"{finding.rule}: {finding.message}")
     if output is not None:
         raised = [_raised(file, p.schedule, stop, lowering) for p in planned]
         for line in dict.fromkeys(line for one in raised for line in one.idle):
             error_line(f"PL006: {line}")
-        _write(output, [one.schedule for one in raised])
+        programs = [one.schedule for one in raised]
+        if fewest:
+            programs = _with_fewest_waits(ctx, file, programs)
+        _write(output, programs)
     if explain:
         _explain([(p, why(p, choices)) for p in planned], form)
     elif output != "-":
@@ -276,16 +277,24 @@ def _schedules(file: str, graph: int | None, anew: bool) -> list[Schedule]:
     return [found[graph]]
 
 
-def _cached(file: str, schedule: Schedule, cache: int | None, force: bool) -> tuple[Schedule, ...]:
-    if cache is None or schedule.splits is not None:
-        return (schedule,)
+def _cached(
+    file: str, cache: int, slot_ids: bool, force: bool, options: PlanOptions, schedule: Schedule
+) -> Iterator[tuple[Schedule, PlanOptions]]:
+    """The schedule with a cache, in parts, and what is still to be decided about them."""
+    if schedule.splits is not None:
+        yield schedule, options
+        return
+    off = frozenset({Guard.FLOODING}) if force else NONE_OFF
     try:
-        found = cache_experts(schedule, cache, force=force)
+        schedule, rest, findings = declared(schedule, options)
+        found = cache_experts(schedule, cache, off, slot_ids=slot_ids)
     except PlanError as error:
         raise CliError(f"{file}: {error}") from None
+    for finding in findings:
+        error_line(f"{finding.rule}: {finding.message}")
     if found.idle:
         error_line(f"PL006: moe-cache caches nothing: {found.idle}")
-    return found.schedules
+    yield from ((part, rest) for part in found.schedules)
 
 
 def _plan(file: str, schedule: Schedule, options: PlanOptions) -> tuple[Planned, ...]:
@@ -306,6 +315,21 @@ def _raised(file: str, schedule: Schedule, stop: str, lowering: Lowering) -> Low
         return lower_as(schedule, lowering)
     except ValueError as error:
         raise CliError(f"{file}: {error}") from None
+
+
+def _with_fewest_waits(ctx: click.Context, file: str, programs: list[Schedule]) -> list[Schedule]:
+    """The programs reduced; what went is told, and if one is not proved the command ends."""
+    from ..fewest import fewest_waits  # the verifier, for this alone
+
+    with progress(f"leaving waits out of the plan of {file}"):
+        found = [fewest_waits(program) for program in programs]
+    for program, one in zip(programs, found, strict=True):
+        for line in one.lines:
+            error_line(f"{program.name or file}: {line}")
+    reduced = [one.schedule for one in found if one.schedule is not None]
+    if len(reduced) < len(found):
+        ctx.exit(worst(one.code for one in found))
+    return reduced
 
 
 def _write(output: str, schedules: list[Schedule]) -> None:

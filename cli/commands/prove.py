@@ -154,6 +154,8 @@ def _step(step: StepReport, full: bool) -> Iterator[RenderableType]:
     for h in step.hypotheses:
         yield Padding(Text(f"{h.name}: {h.words}\n{h.logic}"), (0, 0, 0, 10))
         if h.countermodel is not None:
-            shown = f" (as a schedule: docs/theorems/{h.document}.json)" if h.document else ""
+            shown = f" (no schedule: {h.unshown})" if h.unshown else ""
+            if h.document:
+                shown = f" (as a schedule: docs/theorems/{h.document}.json)"
             facts = "\n".join(h.countermodel.facts)
             yield Padding(Text(f"without it{shown}:\n{facts}", style="dim"), (0, 0, 0, 14))

@@ -19,6 +19,8 @@ from ..model.certificate import CertificateError
 from ..model.read.gguf import is_gguf
 from ..model.schedule import Schedule
 from ..options import (
+    Prefetching,
+    Size,
     SymbolRange,
     Tokens,
     format_option,
@@ -31,6 +33,7 @@ from ..output import CliError, emit, emit_json, progress
 from ..proving import prove
 from ..result import run_items, run_to_dict
 from ..text import render
+from ..watched import watching
 
 #: An op that nobody here can compute.
 NO_CODE = (NoKernelError, UnsupportedOp)
@@ -65,6 +68,49 @@ NO_CODE = (NoKernelError, UnsupportedOp)
     metavar="N",
     help="GGUF: threads that share large products.",
 )
+@option(
+    "--devices",
+    type=click.Path(),
+    metavar="FILE",
+    help="GGUF: devices, and where weights and cache lie.  Default: the CPU; with --moe-cache and "
+    "--prefetch one more device with a memory of its own.",
+)
+@option(
+    "--moe-cache",
+    "cache",
+    type=Size(),
+    metavar="SIZE",
+    help="GGUF: an expert cache of so many bytes on each device, as 64MiB.",
+)
+@click.option("--force-cache", is_flag=True, help="Even one that never finds an expert (BK011).")
+@option(
+    "--prefetch",
+    type=Prefetching(),
+    default="none",
+    metavar="POLICY",
+    help="GGUF: none, one-ahead, or staging:N, a ring of N slots for weights.",
+)
+@click.option(
+    "--programs",
+    type=click.Path(),
+    metavar="DIR",
+    help="GGUF: write each program that was proved into this folder, as a document.",
+)
+@option(
+    "--ubatch",
+    type=click.IntRange(1),
+    default=512,
+    show_default=True,
+    metavar="N",
+    help="GGUF: the most tokens of the prompt in one pass.",
+)
+@click.option(
+    "--trace",
+    type=click.Path(),
+    metavar="OUT",
+    help="Write what ran when, as Chrome trace events (for Perfetto, and for check --trace).",
+)
+@option("--sanitize", is_flag=True, help="Hold each read and write to its order while it runs.")
 @click.option(
     "--certificate",
     "certificate_path",
@@ -91,6 +137,14 @@ def command(
     decode: int,
     logits: str | None,
     threads: int,
+    devices: str | None,
+    cache: int | None,
+    force_cache: bool,
+    prefetch: tuple[str, int],
+    programs: str | None,
+    ubatch: int,
+    trace: str | None,
+    sanitize: bool,
     certificate_path: str | None,
     symbols: tuple[tuple[str, int, int], ...],
     seed: int,
@@ -112,20 +166,36 @@ def command(
             raise click.UsageError("--certificate and --symbol are for documents, not for a GGUF")
         if tokens is None:
             raise click.UsageError(f"{file}: a GGUF model needs --tokens, such as --tokens 1,2,3")
-        from ..model_run import run_model
+        from ..model_run import Request, run_model
 
-        run_model(file, tokens, decode, logits, threads, time_limit, form, quiet)
+        request = Request(
+            file, tokens, decode, logits=logits, threads=threads, devices=devices, cache=cache,
+            force_cache=force_cache, prefetch=prefetch, programs=programs, ubatch=ubatch,
+            time_limit=time_limit,
+        )  # fmt: skip
+        with watching(trace, sanitize) as watcher:
+            run_model(request, watcher, form, quiet)
         return
-    if (tokens is not None or logits is not None) and Path(file).exists():
-        raise click.UsageError(f"--tokens and --logits are for GGUF models; {file} is none")
+    given = tokens, logits, devices, cache, programs
+    if any(value is not None for value in given) and Path(file).exists():
+        raise click.UsageError(
+            "--tokens, --logits, --devices, --moe-cache and --programs are for GGUF models; "
+            f"{file} is none"
+        )
     schedule = read_schedule(file)
     values = _values(file, schedule, symbols)
     if certificate_path is not None:
         certificate = read_certificate(certificate_path)
     else:
         certificate = prove(file, schedule, time_limit, form, quiet)
-    with progress(f"running {file}", quiet), _one_line(certificate_path or file):
-        result = run_schedule(schedule, certificate=certificate, symbols=values, seed=seed)
+    with (
+        progress(f"running {file}", quiet),
+        _one_line(certificate_path or file),
+        watching(trace, sanitize) as watcher,
+    ):
+        result = run_schedule(
+            schedule, certificate=certificate, symbols=values, seed=seed, watcher=watcher
+        )
         reference = run_reference(schedule, result.symbols, seed=seed)
     comparison = compare(result, reference)
     if form == "json":

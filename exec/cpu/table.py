@@ -14,6 +14,7 @@ from importlib import import_module
 from ...model.graph import Node
 from ...model.ops import OPS
 from ..operand import Operand
+from ..panels import PANEL_TYPES, SUFFIX, file_type
 
 Kernel = Callable[[Operand, Sequence[Operand], Node], None]
 
@@ -39,12 +40,17 @@ class Row:
 #: The operand whose type names a kernel in a report: the weight; the destination for set_rows.
 _WEIGHT = {"set_rows": 0}
 
+_WEIGHTS = "|".join(
+    ["f32", "f16", "bf16", *sorted(PANEL_TYPES), *sorted(kind + SUFFIX for kind in PANEL_TYPES)]
+)
+
 _KERNELS = (
-    Row("mul_mat", ("f32", "f32|q8_0|q4_0", "f32"), "matmul"),
-    Row("mul_mat_id", ("f32", "f32|q8_0|q4_0", "f32", "i32"), "matmul"),
+    Row("mul_mat", ("f32", _WEIGHTS, "f32"), "matmul"),
+    Row("mul_mat_id", ("f32", _WEIGHTS, "f32", "i32"), "matmul"),
     Row("rms_norm", ("f32",), "rows"),
     Row("soft_max", ("f32", "f32", "f32|f16", "f32"), "rows"),
     Row("get_rows", ("f32", "f32|f16|q8_0|q4_0", "i32|i64"), "rows"),
+    Row("get_rows", ("f32", "bf16|q4_k|q6_k", "i32|i64"), "moves"),
     Row("set_rows", ("f32|f16", "f32", "i32|i64", "*"), "rows"),
     Row("add", ("f32",), "pointwise"),
     Row("mul", ("f32",), "pointwise"),
@@ -77,7 +83,8 @@ class NoKernelError(NotImplementedError):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``kernel`` is ``None`` where the reference computes the op.  ``dtype``: the weight's."""
+    """``kernel`` is ``None`` where the reference computes the op.  ``dtype``: the weight's, as
+    files call it."""
 
     op: str
     dtype: str
@@ -88,7 +95,7 @@ def choose(node: Node, operands: Sequence[Operand]) -> Choice:
     """The kernel of a node; ``operands``: its destination, then its sources.  ``NoKernelError``."""
     types = [operand.dtype for operand in operands]
     index = _WEIGHT.get(node.op, 1)
-    weight = types[index] if index < len(types) else types[0]
+    weight, _ = file_type(operands[index if index < len(types) else 0].layout.dtype)
     for row in TABLE:
         if row.op == node.op and row.takes(types):
             kernel = None if row.module is None else _load(row.module, row.op)

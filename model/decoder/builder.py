@@ -93,7 +93,7 @@ class Builder:
 
     def cache(self, name: str, *shape: int) -> Tensor:
         """An f32 leaf that keeps its content from pass to pass."""
-        buffer, offset = self.site.reserve(4 * shape[0] * shape[1])
+        buffer, offset = self.site.reserve(name, 4 * shape[0] * shape[1])
         shape = _trimmed(shape)
         return self.keep(Tensor(name, "f32", _exprs(shape), buffer=buffer, offset=Expr.of(offset)))
 

@@ -17,12 +17,14 @@ _ALIGNMENT = 128
 class Setting:
     """``weights``: ``(regular expression, memory)``; the first that is found in a tensor's name
     says where it is loaded to, the others stay in the mapped file, in host memory.  ``cache``:
-    the memory of the KV cache."""
+    the memory of the KV cache; ``caches``: the same as for weights, for parts of it by name
+    (``cache_k_l0``, …)."""
 
     memories: tuple[Memory, ...] = (Memory("host", host=True),)
     devices: tuple[Device, ...] = (Device("cpu", "host", ("host",), events=False),)
     weights: tuple[tuple[str, str], ...] = ()
     cache: str = "host"
+    caches: tuple[tuple[str, str], ...] = ()
 
     @property
     def host(self) -> str:
@@ -48,9 +50,10 @@ class Site:
                 return place
         return FILE, entry.offset
 
-    def reserve(self, nbytes: int) -> tuple[str, int]:
+    def reserve(self, name: str, nbytes: int) -> tuple[str, int]:
         """Buffer and offset of a cache."""
-        return self._append(f"cache:{self.setting.cache}", nbytes)
+        found = (memory for pattern, memory in self.setting.caches if re.search(pattern, name))
+        return self._append(f"cache:{next(found, self.setting.cache)}", nbytes)
 
     def _append(self, buffer: str, nbytes: int) -> tuple[str, int]:
         offset = -(-self.ends.get(buffer, 0) // _ALIGNMENT) * _ALIGNMENT

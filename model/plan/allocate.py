@@ -6,35 +6,20 @@ every order that the program allows, and the same when the next pass begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from bisect import insort
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 
 from ..device import Buffer, Usage
 from ..ops import OPS
 from ..schedule import Schedule
 from ..symbol import Expr
-from .access import EVERYTHING
-from .operands import Operands
-from .order import NEVER, Use, uses
+from .lifetime import Concurrent, Life, ListOrder
 
 #: Offsets are multiples of it (CUDA's buffers ask for 128).
 ALIGNMENT = 128
 _PREFIX = "compute:"
-
-
-@dataclass(slots=True)
-class _Life:
-    """When a tensor's bytes are in use.  ``order``: by first use.  In list order a span of steps;
-    else per pass the clocks of its first writes and, per chain, where its last uses end."""
-
-    name: str
-    device: str
-    bytes: int
-    order: tuple[int, ...] = ()
-    span: tuple[int, int] = (0, 0)
-    starts: dict[int, list[int]] = field(default_factory=dict)
-    ends: dict[int, list[int]] = field(default_factory=dict)
-    forever: bool = False
 
 
 def allocate(
@@ -52,22 +37,34 @@ def allocate(
     """
     if schedule.program is None:
         raise ValueError("only a program has an order: lower the schedule first")
-    lives = _ListOrder(schedule).lives() if list_order else _Concurrent(schedule).lives()
-    by_device: dict[str, list[_Life]] = {}
+    lives = ListOrder(schedule).lives() if list_order else Concurrent(schedule).lives()
+    by_device: dict[str, list[Life]] = {}
     for life in sorted(lives, key=lambda life: (life.order, life.name)):
         by_device.setdefault(life.device, []).append(life)
-    compatible = _apart_in_list if list_order else _apart
     placements, buffers = [], []
     for device in schedule.graph.devices:
         found = by_device.get(device.name, [])
         if not found or (devices is not None and device.name not in devices):
             continue
         buffer = _free_name(schedule, device.name)
-        offsets, size = _place(found, compatible)
-        placements += [(life.name, buffer, Expr.of(offsets[life.name])) for life in found]
+        offsets, size = _in_list(found) if list_order else _in_order(found)
+        placements += [
+            (life.name, buffer, Expr.of(at)) for life, at in zip(found, offsets, strict=True)
+        ]
         buffers.append(Buffer(buffer, device.memory, Usage.COMPUTE, size))
     graph = replace(schedule.graph, buffers=(*schedule.graph.buffers, *buffers))
     return replace(schedule, graph=graph, placements=(*schedule.placements, *placements))
+
+
+def result_bytes(schedule: Schedule) -> int:
+    """What the results of one pass take, at the symbols' upper ends, if each has its own bytes."""
+    graph = schedule.graph
+    results = (graph.tensor(node.dst) for node in graph.nodes if not OPS[node.op].view)
+    return sum(
+        tensor.extent.bounds(graph.ranges)[1]
+        for tensor in results
+        if tensor.view_of is None and schedule.location(tensor.name).usage is None
+    )
 
 
 def _free_name(schedule: Schedule, device: str) -> str:
@@ -78,165 +75,71 @@ def _free_name(schedule: Schedule, device: str) -> str:
     return name
 
 
-def _place(lives: list[_Life], apart: Callable[[_Life, _Life], bool]) -> tuple[dict[str, int], int]:
-    """First fit: the lowest gap between those that are in use at the same time."""
-    offsets: dict[str, int] = {}
-    placed: list[tuple[int, int, _Life]] = []
-    size = 0
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+# -- by the program's order -----------------------------------------------------------------------
+
+
+def _in_order(lives: list[Life]) -> tuple[list[int], int]:
+    """Offsets, and the bytes of all: by first use or the largest first, whichever takes less."""
+    from .conflict import Conflicts, lowest_places  # NumPy, for this alone
+
+    conflicts = Conflicts(lives)
+    born = range(len(lives))
+    largest = sorted(born, key=lambda k: -lives[k].bytes)
+    found = (lowest_places(conflicts, order, ALIGNMENT) for order in (born, largest))
+    return min(found, key=lambda places: places[1])
+
+
+# -- in list order --------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Space:
+    """One buffer in the making: free pieces ``(start, end)`` in order, and how far it reaches."""
+
+    free: list[tuple[int, int]] = field(default_factory=list)
+    end: int = 0
+
+    def take(self, size: int) -> int:
+        """The smallest free piece that fits, else the end."""
+        fitting = [(e - s, s, e) for s, e in self.free if e - s >= size]
+        if fitting:
+            _, start, end = min(fitting)
+            self.free.remove((start, end))
+            if end - start > size:
+                insort(self.free, (start + size, end))
+            return start
+        start = self.end
+        if self.free and self.free[-1][1] == self.end:
+            start = self.free.pop()[0]
+        self.end = start + size
+        return start
+
+    def give(self, start: int, size: int) -> None:
+        insort(self.free, (start, start + size))
+        merged: list[tuple[int, int]] = []
+        for piece in self.free:
+            if merged and merged[-1][1] == piece[0]:
+                merged[-1] = (merged[-1][0], piece[1])
+            else:
+                merged.append(piece)
+        self.free = merged
+
+
+def _in_list(lives: Sequence[Life]) -> tuple[list[int], int]:
+    """Offsets, and the bytes of all: as ``ggml_dyn_tallocr`` chooses among free pieces."""
+    space = _Space()
+    offsets: list[int] = []
+    used: list[tuple[int, int, int]] = []
     for life in lives:
-        at = 0
-        for start, end, other in placed:
-            if start >= at + life.bytes:
-                break
-            if end > at and not apart(other, life):
-                at = -(-end // ALIGNMENT) * ALIGNMENT
-        offsets[life.name] = at
-        placed.append((at, at + life.bytes, life))
-        placed.sort(key=lambda p: p[:2])
-        size = max(size, at + life.bytes)
-    return offsets, size
-
-
-def _apart_in_list(a: _Life, b: _Life) -> bool:
-    return not a.forever and not b.forever and (a.span[1] < b.span[0] or b.span[1] < a.span[0])
-
-
-def _apart(a: _Life, b: _Life) -> bool:
-    """Whether one is done with before the other begins, in each pass, and it with the first in
-    the pass that follows."""
-    if a.forever or b.forever:
-        return False
-    return _turns(a, b) or _turns(b, a)
-
-
-def _turns(a: _Life, b: _Life) -> bool:
-    """Every use of ``a`` ends before ``b`` is written, and b's before a's next pass."""
-    for p, ends in a.ends.items():
-        for q, start in b.starts.items():
-            if q >= p and not _reached(start, ends):
-                return False
-    for p, ends in b.ends.items():
-        for q, start in a.starts.items():
-            if q > p and not _reached(start, ends):
-                return False
-    return True
-
-
-def _reached(clock: list[int], ends: list[int]) -> bool:
-    return all(have >= due for have, due in zip(clock, ends, strict=True))
-
-
-class _Lives:
-    """The tensors that need a place."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
-        self.graph = schedule.graph
-        self.ranges = self.graph.ranges
-        # Which of its base's bytes such a view has is not known, so the base shares none.
-        self.vague = {schedule.base(t.name).name for t in self.graph.tensors if t.about}
-        self.outputs = {schedule.base(t.name).name for t in self.graph.tensors if t.output}
-
-    def life(self, name: str) -> _Life | None:
-        """A new life, if the tensor owns bytes and has no place."""
-        if self.schedule.location(name).usage is not None:
-            return None
-        copy = self.schedule.copy_of(name)
-        if name in self.vague or (copy is not None and self.graph.tensor(copy[1]).about):
-            return None
-        tensor = self.schedule.tensor(name)
-        size = tensor.extent.bounds(self.ranges)[1]
-        life = _Life(name, self.device(name), size)
-        life.forever = name in self.outputs or self.rotates(name)
-        return life
-
-    def device(self, name: str) -> str:
-        copy = self.schedule.copy_of(name)
-        if copy is not None:
-            return copy[0]
-        assigned = self.schedule.device_of(name)
-        return assigned or self.schedule.tensor(name).pin or self.graph.devices[-1].name
-
-    def rotates(self, name: str) -> bool:
-        return self.graph.n_copies > 1 and self.schedule.copy_of(name) is not None
-
-
-class _Concurrent(_Lives):
-    """Lifetimes by the order that the program gives."""
-
-    def lives(self) -> list[_Life]:
-        found: dict[str, _Life | None] = {}
-        width = 0
-        touched = uses(self.schedule, max(2, self.graph.n_copies + 1))
-        for use in touched:
-            name = use.access.space
-            width = len(use.start)
-            if name not in found:
-                known = name != EVERYTHING and self.schedule.find_tensor(name) is not None
-                found[name] = self.life(name) if known else None
-                if (life := found[name]) is not None:
-                    life.order = (use.turn, use.number)
-            life = found[name]
-            if life is not None:
-                _extend(life, use, width)
-        whole = any(use.access.space == EVERYTHING for use in touched)
-        for life in found.values():
-            if life is not None and (whole or not life.starts):
-                life.forever = True
-        return [life for life in found.values() if life is not None]
-
-
-def _extend(life: _Life, use: Use, width: int) -> None:
-    if use.ends == NEVER:
-        life.forever = True
-        return
-    ends = life.ends.setdefault(use.turn, [0] * width)
-    ends[use.chain] = max(ends[use.chain], use.ends)
-    if not use.access.writes:
-        return
-    starts = life.starts.get(use.turn)
-    if starts is None:
-        life.starts[use.turn] = list(use.start)
-    else:
-        life.starts[use.turn] = [min(a, b) for a, b in zip(starts, use.start, strict=True)]
-
-
-class _ListOrder(_Lives):
-    """Lifetimes by the list of nodes, with the copies of a split's inputs before its nodes."""
-
-    def lives(self) -> list[_Life]:
-        found: dict[str, _Life | None] = {}
-        for step, name in self.steps():
-            base = self.schedule.base(name).name
-            if base not in found:
-                life = found[base] = self.life(base)
-                if life is not None:
-                    life.order = (step, len(found))
-                    life.span = (step, step)
-            life = found[base]
-            if life is not None:
-                life.span = (life.span[0], step)
-        return [life for life in found.values() if life is not None]
-
-    def steps(self) -> Iterator[tuple[int, str]]:
-        """Each mention of a tensor, with its step."""
-        operands, step = Operands(self.schedule), 0
-        for tensor in self.graph.tensors:
-            if tensor.input:
-                yield step, tensor.name
-        for index, split in enumerate(self.schedule.splits or ()):
-            for name in operands.inputs(split):
-                step += 1
-                yield step, name
-                for turn in operands.turns:
-                    yield step, self.schedule.copy_name(split.device, name, turn.copy)
-            for node in self.graph.nodes[split.start : split.end]:
-                if OPS[node.op].view:
-                    continue
-                computes = list(operands.compute(index, split, node))
-                step += 1
-                yield step, node.dst
-                for compute in computes:
-                    for place in range(len(node.src)):
-                        yield step, self.schedule.bound(compute, place)
-            operands.copied |= {(split.device, name) for name in split.inputs}
+        while used and used[0][0] < life.span[0]:
+            _, start, size = heappop(used)
+            space.give(start, size)
+        size = _aligned(life.bytes)
+        offsets.append(space.take(size))
+        if not life.forever:
+            heappush(used, (life.span[1], offsets[-1], size))
+    return offsets, space.end

@@ -6,7 +6,10 @@ Tensors are numbers in the order of ``Graph.tensors``, nodes in graph order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 from ..device import Usage
@@ -18,6 +21,8 @@ from .error import PlanError
 
 Ints = Sequence[int]
 
+#: Masks of so many devices fit in 32 bits.
+MOST_DEVICES = 30
 #: No device, no tensor, no base.
 NONE = -1
 #: What a tensor's own buffer holds: no weights, weights, or weights in host memory.
@@ -28,7 +33,8 @@ _WEIGHT_BLIND = frozenset(("rope", "flash_attn_ext"))
 
 
 class GraphArrays(NamedTuple):
-    """One graph.  Every field but the first two is a list, or an array in the compiled twin.
+    """One graph.  Every field but the first two is a sequence of integers: typed and flat, or a
+    NumPy array in the compiled twin.
 
     Per node: ``node`` (its result), ``idle`` (a node without a command), ``blind`` (its weights
     do not decide), ``supports`` and ``wants`` (masks), and sources ``first[i]`` to
@@ -77,7 +83,10 @@ def graph_arrays(
 
 
 class _Flattening:
-    """One graph on its way into arrays."""
+    """One graph on its way into arrays.
+
+    Large graphs are gone through field by field, so that the loops are the interpreter's own.
+    """
 
     def __init__(
         self,
@@ -91,8 +100,10 @@ class _Flattening:
         self.pins = pins
         self.placements = placements
         self.tensors: Sequence[Tensor] = graph.tensors
-        self.index = {t.name: i for i, t in enumerate(graph.tensors)}
-        self.device = {d.name: j for j, d in enumerate(graph.devices)}
+        self.index: dict[str | None, int] = {t.name: i for i, t in enumerate(graph.tensors)}
+        self.index[None] = NONE
+        self.device: dict[str | None, int] = {d.name: j for j, d in enumerate(graph.devices)}
+        self.device[None] = NONE
         self.readers_of = {
             memory.name: sum(1 << j for j, d in enumerate(graph.devices) if memory.name in d.reads)
             for memory in graph.memories
@@ -100,102 +111,129 @@ class _Flattening:
 
     def arrays(self) -> GraphArrays:
         graph = self.graph
-        count = len(self.tensors)
-        index = self.index
-        node = [index[n.dst] for n in graph.nodes]
-        computed, read = bytearray(count), bytearray(count)
+        node = self.numbers([n.dst for n in graph.nodes])
+        computed, known = bytearray(len(self.tensors)), bytearray(len(self.tensors))
         for i in node:
             computed[i] = 1
         base = self.bases()
         placed, readers, weight = self.buffers(base, computed)
-        source, slot, first, wants = self.sources(weight)
+        sources = [n.src for n in graph.nodes]
+        source = self.numbers(chain.from_iterable(sources))
+        first = array("i", accumulate(map(len, sources), initial=0))
+        inputs = bytearray(t.input for t in self.tensors)
         for s in source:
-            read[s] = 1
+            known[s] = 1
         ops = [n.op for n in graph.nodes]
         views = {op for op in OPS if OPS[op].view}
-        supports = self.capabilities.supports
         memories = [d.memory for d in graph.devices]
         return GraphArrays(
             devices=len(graph.devices),
             offload=int(graph.op_offload),
             node=node,
-            idle=[int(op in views) for op in ops],
-            blind=[int(op in _WEIGHT_BLIND) for op in ops],
-            supports=[supports(n) for n in graph.nodes],
-            wants=wants,
+            idle=bytearray(map(views.__contains__, ops)),
+            blind=bytearray(map(_WEIGHT_BLIND.__contains__, ops)),
+            supports=self.masks(self.capabilities.supported(graph.nodes)),
+            wants=self.masks(self.wants(source, first, weight)),
             first=first,
             source=source,
-            slot=slot,
+            slot=self.slots(sources),
             base=base,
             placed=placed,
             readers=readers,
             weight=weight,
-            input=[int(t.input) for t in self.tensors],
+            input=inputs,
             pin=self.pinned(),
-            leafs=[
-                i for i, t in enumerate(self.tensors) if not computed[i] and (read[i] or t.input)
-            ],
-            home=[self.readers_of[m] for m in memories],
-            kin=[sum(1 << j for j, other in enumerate(memories) if other == m) for m in memories],
+            leafs=array(
+                "i",
+                (
+                    i
+                    for i, (c, r, given) in enumerate(zip(computed, known, inputs, strict=True))
+                    if not c and (r or given)
+                ),
+            ),
+            home=self.masks(self.readers_of[m] for m in memories),
+            kin=self.masks(
+                sum(1 << j for j, other in enumerate(memories) if other == m) for m in memories
+            ),
         )
 
-    def bases(self) -> list[int]:
+    def numbers(self, names: Iterable[str | None]) -> array[int]:
+        """The numbers of tensors."""
+        return array("i", map(self.index.__getitem__, names))
+
+    def masks(self, values: Iterable[int]) -> Ints:
+        """Sets of devices, small where they are small enough."""
+        return array("i", values) if len(self.graph.devices) <= MOST_DEVICES else list(values)
+
+    def bases(self) -> array[int]:
         """The owner of the bytes of each view."""
-        base = [NONE if t.view_of is None else self.index[t.view_of] for t in self.tensors]
+        base = self.numbers(t.view_of for t in self.tensors)
         for i, parent in enumerate(base):
-            while parent != NONE and base[parent] != NONE:
-                parent = base[parent]
-            base[i] = parent
+            if parent != NONE:
+                while base[parent] != NONE:
+                    parent = base[parent]
+                base[i] = parent
         return base
 
-    def buffers(self, base: Ints, computed: bytearray) -> tuple[list[int], list[int], list[int]]:
+    def buffers(self, base: Ints, computed: bytearray) -> tuple[bytearray, Ints, bytearray]:
         """``placed``, ``readers`` and ``weight`` of each tensor.
 
         A view that a node makes has no buffer of its own before the graph is allocated, so it
         is no weight even where its base is one; a view that was there before the graph is.
         """
         host = {m.name for m in self.graph.memories if m.host}
-        facts = {}
+        kind: dict[str | None, int] = {None: NO_WEIGHT}
+        readers: dict[str | None, int] = {None: 0}
         for buffer in self.graph.buffers:
-            kind = NO_WEIGHT
+            readers[buffer.name] = self.readers_of[buffer.memory]
+            kind[buffer.name] = NO_WEIGHT
             if buffer.usage is Usage.WEIGHTS:
-                kind = HOST_WEIGHT if buffer.memory in host else WEIGHT
-            facts[buffer.name] = self.readers_of[buffer.memory], kind
-        count = len(self.tensors)
-        placed, readers, weight = [0] * count, [0] * count, [NO_WEIGHT] * count
-        for i, tensor in enumerate(self.tensors):
-            owner = tensor if base[i] == NONE else self.tensors[base[i]]
-            name = self.placements.get(owner.name, owner.buffer)
-            if name is None:
-                continue
-            placed[i] = 1
-            readers[i], kind = facts[name]
-            if owner is tensor or not computed[i]:
-                weight[i] = kind
-        return placed, readers, weight
+                kind[buffer.name] = HOST_WEIGHT if buffer.memory in host else WEIGHT
+        where = [t.buffer for t in self.tensors]
+        for name, placed in self.placements.items():
+            if name in self.index:
+                where[self.index[name]] = placed
+        views = [i for i, parent in enumerate(base) if parent != NONE]
+        for i in views:
+            where[i] = where[base[i]]
+        weight = bytearray(map(kind.__getitem__, where))
+        for i in views:
+            if computed[i]:
+                weight[i] = NO_WEIGHT
+        return (
+            bytearray(name is not None for name in where),
+            self.masks(map(readers.__getitem__, where)),
+            weight,
+        )
 
-    def sources(self, weight: Ints) -> tuple[list[int], list[int], list[int], list[int]]:
-        """``source``, ``slot``, ``first`` and ``wants`` of the nodes.
-
-        Who wants a node is asked only where it reads a weight in host memory.
-        """
-        index, offload = self.index, self.graph.op_offload
-        source: list[int] = []
-        slot: list[int] = []
-        first = [0]
+    def wants(self, source: Ints, first: Ints, weight: bytearray) -> list[int]:
+        """Who wants a node is asked only where it reads a weight in host memory."""
         wants = [0] * len(self.graph.nodes)
-        for i, node in enumerate(self.graph.nodes):
-            here = [index[name] for name in node.src]
-            source += here
-            slots = node.param("src_slot") if node.params else None
-            slot += range(len(here)) if slots is None else slots
-            first.append(len(source))
-            if offload and HOST_WEIGHT in [weight[s] for s in here]:
-                wants[i] = self.capabilities.wants(node)
-        return source, slot, first, wants
+        if not self.graph.op_offload or HOST_WEIGHT not in weight:
+            return wants
+        hosted = bytearray(map(weight.__getitem__, source))
+        at = hosted.find(HOST_WEIGHT)
+        while at != NONE:
+            node = bisect_right(first, at) - 1
+            wants[node] = self.capabilities.wants(self.graph.nodes[node])
+            at = hosted.find(HOST_WEIGHT, first[node + 1])
+        return wants
 
-    def pinned(self) -> list[int]:
-        pin = [NONE if t.pin is None else self.device[t.pin] for t in self.tensors]
+    def slots(self, sources: Sequence[tuple[str, ...]]) -> array[int]:
+        """The numbers of the sources, counted with those that are missing."""
+        slot: array[int] = array("i")
+        usual: dict[int, Ints] = {}
+        for node, here in zip(self.graph.nodes, sources, strict=True):
+            given = node.param("src_slot") if node.params else None
+            if given is None:
+                given = usual.get(len(here))
+            if given is None:
+                given = usual[len(here)] = array("i", range(len(here)))
+            slot.extend(given)
+        return slot
+
+    def pinned(self) -> array[int]:
+        pin = array("i", map(self.device.__getitem__, [t.pin for t in self.tensors]))
         for name, device in self.pins.items():
             pin[self.index[name]] = self.device[device]
         return pin

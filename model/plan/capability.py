@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..device import Device, OpPattern
@@ -59,6 +59,21 @@ class Capabilities:
         self._lists: dict[tuple[str, ...], int] = {}
         self._signatures: dict[object, int] = {}
         self._plain: dict[str, bool] = {}
+
+    def supported(self, nodes: Iterable[Node]) -> Iterator[int]:
+        """:meth:`supports` of many nodes; an op that nobody has a question about is asked once."""
+        settled: dict[str, int] = {}
+        for node in nodes:
+            op = node.op
+            if node.supported_by is not None:
+                yield self.listed(node.supported_by)
+            elif op in settled:
+                yield settled[op]
+            else:
+                mask = self.supports(node)
+                if OPS[op].view or self.plain(op):
+                    settled[op] = mask
+                yield mask
 
     def supports(self, node: Node) -> int:
         """The devices that can run a node.  A view needs no command, so all can."""

@@ -19,9 +19,6 @@ from .arrays import NONE, GraphArrays
 from .assign import Assignment
 from .split import Splits
 
-#: A mask of devices must fit in a signed 64-bit integer.
-MOST_DEVICES = 62
-
 
 def _compile(module: ModuleType, *names: str) -> Any:
     """The last of the functions named, each compiled with the ones before it in its sight."""
@@ -43,19 +40,23 @@ reach = _compile(_assign, "located", "reach")
 cut = _compile(_split, "begins_at", "cut")
 
 
-#: Fields that hold masks of devices; the others hold numbers below 2**31.
-_MASKS = frozenset(("supports", "wants", "readers", "home", "kin"))
+#: Fields that are flags or numbers of devices; the others hold numbers below 2**31.
+_SMALL = {
+    "idle": np.uint8, "blind": np.uint8, "placed": np.uint8, "weight": np.uint8,
+    "input": np.uint8, "pin": np.int8,
+}  # fmt: skip
 
 
 def as_arrays(g: GraphArrays) -> GraphArrays:
-    """The lists of a graph as integer arrays."""
+    """A graph of at most ``MOST_DEVICES`` devices as NumPy arrays."""
     fields = zip(g._fields[2:], g[2:], strict=True)
-    arrays = (np.asarray(v, np.int64 if name in _MASKS else np.int32) for name, v in fields)
+    arrays = (np.asarray(v, _SMALL.get(name, np.int32)) for name, v in fields)
     return GraphArrays(g.devices, g.offload, *arrays)  # type: ignore[arg-type]
 
 
 def empty_assignment(tensors: int) -> Assignment:
-    return Assignment(_full(tensors, NONE), _full(tensors, 0), _full(tensors, NONE))
+    device: Any = np.full(tensors, NONE, np.int8)
+    return Assignment(device, _full(tensors, 0), _full(tensors, NONE))
 
 
 def empty_splits(nodes: int, sources: int, tensors: int) -> Splits:
@@ -66,7 +67,7 @@ def empty_splits(nodes: int, sources: int, tensors: int) -> Splits:
 
 
 def empty_masks(count: int) -> Any:
-    return np.zeros(count, np.int64)
+    return _full(count, 0)
 
 
 def _full(size: int, value: int) -> Any:

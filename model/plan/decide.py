@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..graph import Graph
 from . import assign as passes
 from . import split as splitting
-from .arrays import NONE, GraphArrays, graph_arrays
+from .arrays import MOST_DEVICES, NONE, GraphArrays, graph_arrays
 from .assign import Assignment
 from .capability import Capabilities
 from .error import PlanError
@@ -54,16 +54,10 @@ def decide_arrays(
     """The same from arrays that are there already."""
     if compiled is None:
         compiled = len(arrays.node) >= LARGE
-    run = _compiled if compiled and _fits(arrays) else _plain
+    run = _compiled if compiled and arrays.devices <= MOST_DEVICES else _plain
     assignment, splits, count, stuck = run(arrays, options)
     _complain(graph, arrays, assignment, stuck, options)
     return Decision(graph, arrays, assignment, splits, count)
-
-
-def _fits(arrays: GraphArrays) -> bool:
-    from .compiled import MOST_DEVICES
-
-    return arrays.devices <= MOST_DEVICES
 
 
 #: A node that nobody supports, a placed tensor that cannot be computed, a bad source.

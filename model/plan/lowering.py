@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from ..schedule import Schedule
 from .allocate import allocate
 from .error import PlanError
-from .expert_copy import selections
 from .ggml_protocol import lower_ggml
+from .guard import NONE_OFF, Guard, Off
 from .lower import lower
 from .overlap import lower_overlapped
-from .prefetch import ahead
+from .policy import apply
+from .transfer import Transfers
 
 PROTOCOLS = "plain", "overlapped", "ggml", "ggml-before-26040"
 
@@ -19,14 +20,16 @@ PROTOCOLS = "plain", "overlapped", "ggml", "ggml-before-26040"
 @dataclass(frozen=True, slots=True)
 class Lowering:
     """``protocol``: one of :data:`PROTOCOLS`.  ``prefetch``, ``slots``: a policy of
-    :mod:`.prefetch`.  ``copy_experts``: selective copies.  ``place``: ``own`` bytes for each
-    tensor, bytes used again by the program's ``order``, or by the ``list`` of nodes."""
+    :mod:`.policy`.  ``copy_experts``: selective copies.  ``place``: ``own`` bytes for each
+    tensor, bytes used again by the program's ``order``, or by the ``list`` of nodes.
+    ``off``: guards that are switched off, for tests."""
 
     protocol: str = "plain"
     prefetch: str = "none"
     slots: int = 0
     copy_experts: bool = False
     place: str = "own"
+    off: Off = NONE_OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +57,14 @@ def lower_as(schedule: Schedule, choice: Lowering) -> Lowered:
     else:
         program = lower_ggml(schedule, bare_splits_wait=choice.protocol == "ggml")
     if choice.place != "own":
-        program = allocate(program, list_order=choice.place == "list")
+        in_list = choice.place == "list" or Guard.LIFETIMES in choice.off
+        program = allocate(program, list_order=in_list)
     return Lowered(program, tuple(idle))
 
 
 def _overlapped(schedule: Schedule, choice: Lowering, idle: list[str]) -> Schedule:
-    moves = ahead(schedule, choice.prefetch, choice.slots)
-    if moves.idle:
-        idle.append(f"prefetch {choice.prefetch} moves nothing: {moves.idle}")
-    chosen = selections(moves.schedule) if choice.copy_experts else {}
-    early = {(split, name) for _, split, name in moves.moves}
-    if choice.copy_experts and not chosen.keys() - early:
-        idle.append(
-            "copy_experts copies nothing: no expert weight is brought from host memory whose ids "
-            "an earlier split computes"
-        )
-    return lower_overlapped(schedule, moves=moves, chosen=chosen)
+    transfers = apply(Transfers(schedule), choice.prefetch, choice.slots, choice.off)
+    if choice.copy_experts:
+        transfers = apply(transfers, "used-experts", off=choice.off)
+    idle += transfers.idle
+    return lower_overlapped(transfers, off=choice.off)

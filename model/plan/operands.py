@@ -96,6 +96,11 @@ class Operands:
         ]
 
 
+def copies_aside(device: Device) -> bool:
+    """Whether a device has a second queue, which can copy while the first computes."""
+    return device.asynchronous and len(device.queues) > 1
+
+
 def turns(copies: int) -> tuple[Turn, ...]:
     """The copies of a rotation with their guards."""
     if copies <= 1:

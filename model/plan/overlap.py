@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..command import Command, Copy, CopyExperts, FillBank, GetOutput, Prefetch, SetInput
 from ..device import HOST, Device
 from ..schedule import Schedule, Split
 from ..symbol import ALWAYS
-from .expert_copy import Selection
+from .guard import NONE_OFF, Off
 from .lower import PlainLowering
 from .operands import Operands, Turn, last_pass
-from .prefetch import Ahead
-from .synchronize import Awaits, synchronize
+from .synchronize import synchronize
+from .transfer import Bring, Input, Transfers
 
 
-def lower_overlapped(
-    schedule: Schedule,
-    *,
-    moves: Ahead | None = None,
-    chosen: Mapping[tuple[int, str], Selection] | None = None,
-    awaits: Awaits | None = None,
-) -> Schedule:
-    """A split-level schedule with a program in which only dependences wait.
+def lower_overlapped(source: Schedule | Transfers, *, off: Off = NONE_OFF) -> Schedule:
+    """A split-level schedule, with or without decisions about its inputs, as a program in which
+    only dependences wait.
 
     Inputs are copied on the second queue of the split's device, where it has one, while its
     first computes; to a synchronous device on the source's queue.  The host waits for what host
     commands read or overwrite.  With ``n_copies`` = n > 1 the copies of inputs rotate, so that n
     passes are in flight, and outputs are read after the last pass.
 
-    ``moves``: which copies are issued early (:func:`.prefetch.ahead`); none.
-    ``chosen``: which inputs are copied selectively (:func:`.expert_copy.selections`); none.
-    ``awaits``: which dependences are waited for (all); for tests of what each is good for.
+    ``off``: dependences that are not waited for.
     ``LowerError`` for a graph-level schedule.  A ``program`` is kept.
     """
+    transfers = source if isinstance(source, Transfers) else Transfers(source)
+    schedule = transfers.schedule
     if schedule.program is not None:
         return schedule
-    moves = moves or Ahead(schedule)
-    schedule = moves.schedule
-    skeleton = tuple(_Skeleton(moves, chosen or {}).commands())
+    skeleton = tuple(_Skeleton(transfers).commands())
     repeat = max(schedule.repeat, schedule.graph.n_copies + 1)
     skeleton += tuple(_outputs(schedule, repeat))
     schedule = replace(schedule, repeat=repeat)
-    return replace(schedule, program=synchronize(schedule, skeleton, awaits))
+    return replace(schedule, program=synchronize(schedule, skeleton, off))
+
+
+_WHOLE = Bring()
 
 
 def _outputs(schedule: Schedule, repeat: int) -> Iterator[Command]:
@@ -56,18 +52,16 @@ def _outputs(schedule: Schedule, repeat: int) -> Iterator[Command]:
 class _Skeleton:
     """What is done, in issue order, without a wait."""
 
-    def __init__(self, ahead: Ahead, chosen: Mapping[tuple[int, str], Selection]) -> None:
-        self.schedule, self.graph = ahead.schedule, ahead.schedule.graph
+    def __init__(self, transfers: Transfers) -> None:
+        self.schedule, self.graph = transfers.schedule, transfers.schedule.graph
         self.operands = Operands(self.schedule)
         self.plain = PlainLowering(self.schedule)
-        self.chosen = chosen
-        self.early = {(split, name) for _, split, name in ahead.moves}
-        self.first: dict[int, list[tuple[int, str]]] = {}
-        self.last: dict[int, list[tuple[int, str]]] = {}
-        for move in ahead.moves:
-            issuing, split, name = move
-            moved = self.last if move in ahead.after else self.first
-            moved.setdefault(issuing, []).append((split, name))
+        self.brings = transfers.brings
+        #: prefetches by the split that is current, and whether they follow its nodes
+        self.early: dict[tuple[int, bool], list[Input]] = {}
+        for place, bring in self.brings.items():
+            if bring.issued is not None:
+                self.early.setdefault((bring.issued, bring.after), []).append(place)
 
     def commands(self) -> Iterator[Command]:
         for tensor in self.graph.tensors:
@@ -81,13 +75,14 @@ class _Skeleton:
         for callback in split.callbacks:
             yield replace(callback, split=index)
         yield from self.fills(index, split)
-        yield from self.prefetches(index, self.first)
+        yield from self.prefetches(index, after=False)
         for name in self.operands.inputs(split):
-            if (index, name) not in self.early:
+            bring = self.brings.get((index, name), _WHOLE)
+            if bring.issued is None:
                 for turn in self.operands.turns:
-                    yield self.selected(index, name, self.copy(name, device, index, turn), turn)
+                    yield self.brought(bring, self.copy(name, device, index, turn), device, turn)
         yield from self.operands.computes(index, split)
-        yield from self.prefetches(index, self.last)
+        yield from self.prefetches(index, after=True)
 
     def fills(self, index: int, split: Split) -> Iterator[Command]:
         """Fills of the banks that the split reads, on the second queue of their device."""
@@ -96,24 +91,22 @@ class _Skeleton:
                 device = self.graph.device(self.schedule.queue_device(command.queue))
                 yield replace(command, queue=copy_queue(device))
 
-    def selected(self, index: int, name: str, copy: Copy, turn: Turn) -> Command:
+    def brought(self, bring: Bring, copy: Copy, device: Device, turn: Turn) -> Command:
         """A copy as it is, or of the chosen experts only."""
-        choice = self.chosen.get((index, name))
+        choice = bring.experts
         if choice is None:
             return copy
-        assert self.schedule.splits is not None
-        device = self.schedule.splits[index].device
         known = None
         if choice.same_as is not None:
-            known = self.schedule.copy_name(device, choice.same_as, turn.copy)
+            known = self.schedule.copy_name(device.name, choice.same_as, turn.copy)
         return CopyExperts(
-            src=name, dst=copy.dst, queue=copy.queue, ids=None if known else choice.ids,
-            used_from=known, padding=choice.padding, when=copy.when, split=index,
+            src=copy.src, dst=copy.dst, queue=copy.queue, ids=None if known else choice.ids,
+            used_from=known, padding=choice.padding, when=copy.when, split=copy.split,
         )  # fmt: skip
 
-    def prefetches(self, index: int, moved: dict[int, list[tuple[int, str]]]) -> Iterator[Command]:
+    def prefetches(self, index: int, *, after: bool) -> Iterator[Command]:
         assert self.schedule.splits is not None
-        for split, name in moved.get(index, ()):
+        for split, name in self.early.get((index, after), ()):
             device = self.graph.device(self.schedule.splits[split].device)
             for turn in self.operands.turns:
                 copy = self.copy(name, device, index, turn)

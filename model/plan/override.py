@@ -1,7 +1,7 @@
 """Moving weights to other memories by their names, before anything is planned.
 
-As llama.cpp's ``--override-tensor`` and ``--n-cpu-moe``: a regular expression is searched in
-each weight's name, and the first that is found moves the weight.
+As llama.cpp's ``--override-tensor``, ``--cpu-moe`` and ``--n-cpu-moe``: a regular expression is
+searched in each weight's name, and the first that is found moves the weight.
 """
 
 from __future__ import annotations
@@ -53,11 +53,13 @@ def overrides(graph: Graph, options: PlanOptions) -> tuple[Override, ...]:
             found.append(Override(re.compile(pattern), memory, option))
         except re.error as error:
             raise PlanError(f"{option}: not a regular expression: {error}") from None
-    if options.cpu_moe:
-        cpu = graph.devices[-1].memory
-        layers = "|".join(str(layer) for layer in range(options.cpu_moe))
+    if options.cpu_moe != 0:
+        layers, option = r"\d+", "cpu_moe"
+        if options.cpu_moe is not None:
+            layers = "|".join(map(str, range(options.cpu_moe)))
+            option = f"cpu_moe {options.cpu_moe}"
         pattern = _EXPERTS.replace("{layer}", f"(?:{layers})")
-        found.append(Override(re.compile(pattern), cpu, f"cpu_moe {options.cpu_moe}"))
+        found.append(Override(re.compile(pattern), graph.devices[-1].memory, option))
     return tuple(found)
 
 

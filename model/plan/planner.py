@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from ..fault import meant, quote
 from ..graph import Graph
 from ..report import Finding, Kind
 from ..schedule import Schedule, Split
+from ..symbol import Ranges
 from .arrays import NONE, graph_arrays, host_weight_nodes
 from .capability import Capabilities
 from .decide import Decision, decide
 from .error import PlanError
+from .fill_split import begin_at_fills
+from .guard import Guard, Off
 from .options import PlanOptions
 from .override import move_weights, overrides
 from .regime import Box, Cut, boxes, cuts, edges, merged, thresholds, within
@@ -86,23 +90,34 @@ def plan_regimes(
             f"schedule {schedule.name!r} is at the {schedule.level} level; "
             "take its plan away first (unplanned)"
         )
-    _check(schedule, options)
     found, findings = _plans(schedule, options, compiled)
     findings += tuple(_without_effect(schedule, options, found))
     return tuple(replace(p, findings=findings) for p in found)
 
 
-def _plans(
-    schedule: Schedule, options: PlanOptions, compiled: bool | None
-) -> tuple[tuple[Planned, ...], tuple[Finding, ...]]:
+def declared(
+    schedule: Schedule, options: PlanOptions
+) -> tuple[Schedule, PlanOptions, tuple[Finding, ...]]:
+    """The graph as the options want it, before anything is planned, and the other options.
+
+    For what changes the graph further, as an expert cache does.  The findings tell of overrides
+    that move nothing.  Errors as in :func:`plan`.
+    """
+    _check(schedule, options)
     graph = _declared(schedule.graph, options)
     moves = overrides(graph, options)
     graph, findings = move_weights(graph, moves) if moves else (graph, ())
-    copies = graph.n_copies
-    schedule = replace(
-        schedule, graph=graph,
-        repeat=max(schedule.repeat, copies + 1) if copies > 1 else schedule.repeat,
-    )  # fmt: skip
+    rest = replace(options, at=(), overrides=(), cpu_moe=0)
+    return replace(schedule, graph=graph), rest, findings
+
+
+def _plans(
+    schedule: Schedule, options: PlanOptions, compiled: bool | None
+) -> tuple[tuple[Planned, ...], tuple[Finding, ...]]:
+    schedule, options, findings = declared(schedule, options)
+    copies = schedule.graph.n_copies
+    if copies > 1:
+        schedule = replace(schedule, repeat=max(schedule.repeat, copies + 1))
     pins = (*schedule.assignment, *options.pins)
     planner = _Planner(schedule, replace(options, pins=pins), compiled)
     return planner.plans(), findings
@@ -141,7 +156,7 @@ def _check(schedule: Schedule, options: PlanOptions) -> None:
             raise PlanError(f"pin {name}={device}: no such device{meant(device, devices)}")
     if options.n_copies is not None and options.n_copies < 1:
         raise PlanError(f"n_copies {options.n_copies}: 1 or more was due")
-    if options.cpu_moe < 0:
+    if options.cpu_moe is not None and options.cpu_moe < 0:
         raise PlanError(f"cpu_moe {options.cpu_moe}: 0 or more was due")
     if options.split_inputs < 1:
         raise PlanError(f"split_inputs {options.split_inputs}: 1 or more was due")
@@ -190,7 +205,7 @@ class _Planner:
             graph = within(graph, box, self.schedule.repeat)
         values = {name: low for name, (low, _) in box.items()}
         decision = decide(graph, values, self.options, self.placements, self.compiled)
-        return Planned(_schedule(self.schedule, decision), decision)
+        return Planned(_schedule(self.schedule, decision, self.options.off), decision)
 
     def joined(self, planned: Planned, box: Box, where: tuple[Cut, ...], number: int) -> Planned:
         """A plan over the whole of its regime."""
@@ -198,9 +213,7 @@ class _Planner:
         schedule = planned.schedule
         name = schedule.name
         if number > 1:
-            ranges = self.schedule.graph.ranges
-            told = [f"{n} = {lo}..{hi}" for n, (lo, hi) in box.items() if ranges[n] != (lo, hi)]
-            name = f"{name} [{', '.join(told)}]".strip()
+            name = f"{name} [{part_text(box, self.schedule.graph.ranges)}]".strip()
         graph = replace(schedule.graph, symbols=symbols)
         return replace(
             planned,
@@ -209,17 +222,23 @@ class _Planner:
         )
 
 
-def _schedule(schedule: Schedule, decision: Decision) -> Schedule:
+def part_text(box: Box, ranges: Ranges) -> str:
+    """A part of the symbols' ranges in words: ``n_tokens = 1..31``."""
+    cut = ((n, span) for n, span in box.items() if ranges[n] != span)
+    return ", ".join(f"{n} = {low}" + (f"..{high}" if low < high else "") for n, (low, high) in cut)
+
+
+def _schedule(schedule: Schedule, decision: Decision, off: Off) -> Schedule:
     """The IR's form of what the arrays say."""
     graph = decision.graph
     names = [t.name for t in graph.tensors]
-    devices = [d.name for d in graph.devices]
-    assignment = tuple(
-        (names[t], devices[d]) for t, d in enumerate(decision.assignment.device) if d != NONE
-    )
-    return replace(
-        schedule, graph=graph, assignment=assignment, splits=tuple(_splits(decision, names))
-    )
+    devices = [*(d.name for d in graph.devices), ""]  # the last is what has NONE
+    found = zip(names, map(devices.__getitem__, decision.assignment.device), strict=True)
+    assignment = tuple(compress(found, map(NONE.__ne__, decision.assignment.device)))
+    splits = tuple(_splits(decision, names))
+    if Guard.IDS_BEFORE_FILL not in off:
+        splits = begin_at_fills(graph, splits)
+    return replace(schedule, graph=graph, assignment=assignment, splits=splits)
 
 
 def _splits(decision: Decision, names: list[str]) -> Iterator[Split]:

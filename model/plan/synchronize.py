@@ -7,22 +7,52 @@ The host waits where a host command uses the bytes, and for devices without even
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..command import Command, Record, SyncEvent, SyncQueue, Wait
+from ..command import (
+    Callback,
+    Command,
+    Compute,
+    Copy,
+    CopyExperts,
+    FillBank,
+    GetOutput,
+    Prefetch,
+    Record,
+    SetInput,
+    SyncEvent,
+    SyncQueue,
+    Wait,
+)
 from ..device import HOST
 from ..schedule import Schedule
 from ..symbol import ALWAYS, Condition
 from .access import EVERYTHING, Access, Accesses
+from .guard import NONE_OFF, Guard, Off
 
-#: Whether a use (by command ``number``) is awaited by another; a guard that tests switch off.
-Awaits = Callable[[int, int], bool]
+_COPIES = Copy, CopyExperts
+#: Who waits for whom, and whether before a read or before a write.
+_WAITS: dict[Guard, tuple[tuple[type[Command], ...], tuple[type[Command], ...], bool]] = {
+    Guard.PREFETCH_AWAITED: ((Compute,), (Prefetch,), False),
+    Guard.SLOT_READERS: ((Prefetch,), (Compute,), True),
+    Guard.COPY_AWAITED: ((Compute,), _COPIES, False),
+    Guard.SOURCE_AWAITED: (_COPIES, (Compute,), False),
+    Guard.TARGET_READERS: (_COPIES, (Compute,), True),
+    Guard.IDS_AWAITED: ((CopyExperts, FillBank), (Compute,), False),
+    Guard.FILL_AWAITED: ((Compute,), (FillBank,), False),
+    Guard.VICTIM_READERS: ((FillBank,), (Compute,), True),
+    Guard.INPUT_READERS: ((SetInput,), (Command,), True),
+    Guard.CALLBACK_READERS: ((Callback,), (Command,), True),
+    Guard.OUTPUT_AWAITED: ((GetOutput,), (Command,), False),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A use that must have ended: the last of its kind on its queue.
+    """A use that must have ended before a part of a command on the queue ``waiter`` starts: the
+    last of its kind on its queue.  ``loose``: one of both is an unordered copy, so that a common
+    queue does not order them.
 
     ``rank``: its place in issue order, counted from this pass's first command; below zero in an
     earlier pass.  ``tells``: it was in the pass that the rank says, so that its end tells of all
@@ -30,6 +60,7 @@ class _Due:
     """
 
     number: int
+    waiter: str
     queue: str
     when: Condition
     rank: int
@@ -56,24 +87,20 @@ _NOTHING = -(1 << 60)
 
 
 def synchronize(
-    schedule: Schedule, program: Sequence[Command], awaits: Awaits | None = None
+    schedule: Schedule, program: Sequence[Command], off: Off = NONE_OFF
 ) -> tuple[Command, ...]:
     """The program with all records, waits and host waits that its uses of bytes ask for.
 
-    ``program``: commands without any of these.  ``awaits``: which dependences count (all).
+    ``program``: commands without any of these.  ``off``: dependences that do not count.
     """
-    return tuple(_Synchronizer(schedule, program, awaits or _always).commands())
-
-
-def _always(number: int, other: int) -> bool:
-    return True
+    return tuple(_Synchronizer(schedule, program, off).commands())
 
 
 class _Synchronizer:
-    def __init__(self, schedule: Schedule, program: Sequence[Command], awaits: Awaits) -> None:
+    def __init__(self, schedule: Schedule, program: Sequence[Command], off: Off) -> None:
         self.schedule, self.graph = schedule, schedule.graph
         self.program = program
-        self.awaits = awaits
+        self.ignored = [waits for guard, waits in _WAITS.items() if guard in off]
         accesses = Accesses(schedule)
         self.uses = [accesses.of(command) for command in program]
         self.by_space: dict[str, list[tuple[int, Access]]] = {}
@@ -106,27 +133,19 @@ class _Synchronizer:
     def waits(self, number: int) -> Iterator[Command]:
         command = self.program[number]
         for due in self.dues(number):
-            for waiter in self.waiters(number):
-                yield from self.wait(number, waiter, due, command)
+            yield from self.wait(number, due, command)
 
-    def waiters(self, number: int) -> list[str]:
-        """The queues on which a command's parts run; the host's first."""
-        queues = dict.fromkeys(access.queue for access in self.uses[number])
-        return sorted(queues, key=lambda queue: queue != HOST)
-
-    def wait(self, number: int, waiter: str, due: _Due, command: Command) -> Iterator[Command]:
-        conflicts = self.parts(number, waiter, due)
-        if not conflicts:
-            return
-        loose = due.loose or any(access.loose for access in conflicts)
-        if waiter == due.queue and not loose:
+    def wait(self, number: int, due: _Due, command: Command) -> Iterator[Command]:
+        waiter = due.waiter
+        if waiter == due.queue and not due.loose:
             return  # in order
         if due.rank <= self.known.reached(waiter, due.queue, command.when):
             return
         device = self.graph.device(self.schedule.queue_device(due.queue))
         guard = command.when
         if not device.events:
-            self.known.reach(HOST, due.queue, guard, number)
+            # All that was issued before this command, which may itself run on that queue.
+            self.known.reach(HOST, due.queue, guard, number - 1)
             yield SyncQueue(queue=due.queue, when=guard, split=command.split)
             return
         self.recorded.add(due.number)
@@ -144,41 +163,44 @@ class _Synchronizer:
         if due.tells:
             self.known.reach(waiter, due.queue, guard, due.rank)
 
-    def parts(self, number: int, waiter: str, due: _Due) -> list[Access]:
-        """The accesses on one queue that conflict with what the other command did there."""
-        theirs = [a for a in self.uses[due.number] if a.queue == due.queue]
-        return [
-            a
-            for a in self.uses[number]
-            if a.queue == waiter and any(_conflict(a, other) for other in theirs)
-        ]
-
     # -- dependences ----------------------------------------------------------------------------
 
     def dues(self, number: int) -> list[_Due]:
-        """What must have ended, the latest first: it covers what its queue did before."""
+        """What must have ended: before the host's part first, and of each queue's uses the
+        latest, as it covers what its queue did before."""
         when = self.program[number].when
-        found: dict[tuple[str, Condition, bool, bool], _Due] = {}
+        found: dict[tuple[str, str, Condition, bool, bool], _Due] = {}
         for access in self.uses[number]:
             for other, use in self.users(access):
-                if use.queue == HOST or not _conflict(access, use):
+                if use.queue == HOST or other == number:
                     continue
-                if other == number or not self.awaits(number, other):
+                if not self.due_to(number, access, other, use):
                     continue
-                due = self.due(number, other, use)
+                due = self.due(number, access, other, use)
                 # A use under another guard may be of this pass or of one before: both count.
                 earlier = other < number and due.when not in (ALWAYS, when)
-                key = use.queue, due.when, use.loose, earlier
+                key = access.queue, use.queue, due.when, due.loose, earlier
                 if key not in found or found[key].rank < due.rank:
                     found[key] = due
-        return sorted(found.values(), key=lambda due: -due.rank)
+        return sorted(found.values(), key=lambda due: (due.waiter != HOST, -due.rank))
 
-    def due(self, number: int, other: int, use: Access) -> _Due:
+    def due_to(self, number: int, access: Access, other: int, use: Access) -> bool:
+        """Whether one access has to wait for another."""
+        if not _conflict(access, use):
+            return False
+        waiter, awaited = self.program[number], self.program[other]
+        return not any(
+            isinstance(waiter, waiters) and isinstance(awaited, others) and access.writes == writes
+            for waiters, others, writes in self.ignored
+        )
+
+    def due(self, number: int, access: Access, other: int, use: Access) -> _Due:
         guard = self.program[other].when
         same_pass = other < number
         tells = guard == ALWAYS or (guard == self.program[number].when and same_pass)
         rank = other if same_pass else other - len(self.program)
-        return _Due(other, use.queue, guard, rank, use.loose, tells)
+        loose = access.loose or use.loose
+        return _Due(other, access.queue, use.queue, guard, rank, loose, tells)
 
     def users(self, access: Access) -> list[tuple[int, Access]]:
         if access.space == EVERYTHING:

@@ -51,7 +51,7 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change by which there are fewer splits.
+    """A change by which a split goes: none begins at its node any more, and there are fewer.
 
     ``kind``: ``"capability"`` (``device`` supports the ops ``what``), ``"placement"`` (the
     weights ``what`` lie in the memory of ``device``), ``"pin"`` (the nodes ``what`` are pinned
@@ -117,7 +117,7 @@ class _Reasons:
         self.names = [t.name for t in self.graph.tensors]
         self.index = {name: t for t, name in enumerate(self.names)}
         self.devices = [d.name for d in self.graph.devices]
-        self.tried: dict[tuple[str, int, tuple[str, ...]], int | None] = {}
+        self.tried: dict[tuple[str, int, tuple[str, ...]], frozenset[int]] = {}
 
     def name(self, tensor: int) -> str | None:
         return None if tensor == NONE else self.names[tensor]
@@ -176,10 +176,14 @@ class _Reasons:
     # -- what would remove a split ------------------------------------------------------------
 
     def remedies(self, k: int) -> Iterator[Remedy]:
+        """Changes after which there are fewer splits, and none begins where this one does."""
+        begin = self.decision.splits.start[k]
         for kind, device, what in self.candidates(k):
-            splits = self.splits_with(kind, device, what)
-            if splits is None or splits < self.decision.count:
-                yield Remedy(kind, self.devices[device], what, splits)
+            starts = self.starts_with(kind, device, what)
+            if starts is None:
+                yield Remedy(kind, self.devices[device], what, None)
+            elif len(starts) < self.decision.count and begin not in starts:
+                yield Remedy(kind, self.devices[device], what, len(starts))
 
     def candidates(self, k: int) -> Iterator[tuple[str, int, tuple[str, ...]]]:
         """Changes that may join split k to the one before it, on either's device."""
@@ -206,34 +210,36 @@ class _Reasons:
             yield "capability", device, tuple(sorted(lacking))
         deciding = {led[g.node[i]] for i in nodes} | {g.node[i] for i in nodes}
         placed = {
-            t for t in deciding
+            t if g.base[t] == NONE else g.base[t]  # a view lies where its base does
+            for t in deciding
             if t != NONE and g.placed[t] and not (g.readers[t] >> device) & 1
-        }  # fmt: skip
+        }
         if placed:
             yield "placement", device, tuple(self.names[t] for t in sorted(placed))
         if not lacking and not any(g.placed[g.node[i]] for i in nodes):
             yield "pin", device, tuple(self.graph.nodes[i].dst for i in nodes)
 
     def foreign_weights(self, nodes: list[int], device: int) -> tuple[str, ...]:
+        g = self.g
         found = {
-            t
+            t if g.base[t] == NONE else g.base[t]
             for i in nodes
-            for t in self.g.source[self.g.first[i] : self.g.first[i + 1]]
-            if self.g.weight[t] != NO_WEIGHT and not (self.g.readers[t] >> device) & 1
+            for t in g.source[g.first[i] : g.first[i + 1]]
+            if g.weight[t] != NO_WEIGHT and not (g.readers[t] >> device) & 1
         }
         return tuple(self.names[t] for t in sorted(found))
 
-    def splits_with(self, kind: str, device: int, what: tuple[str, ...]) -> int | None:
-        """How many splits there are after a change; ``None`` if the effort is spent."""
+    def starts_with(self, kind: str, device: int, what: tuple[str, ...]) -> frozenset[int] | None:
+        """Where splits begin after a change; ``None`` if the effort is spent."""
         key = kind, device, what
         if key not in self.tried:
             if self.effort < len(self.graph.nodes):
                 return None
             self.effort -= len(self.graph.nodes)
-            self.tried[key] = self.count_with(kind, device, set(what))
+            self.tried[key] = self.starts_after(kind, device, set(what))
         return self.tried[key]
 
-    def count_with(self, kind: str, device: int, what: set[str]) -> int:
+    def starts_after(self, kind: str, device: int, what: set[str]) -> frozenset[int]:
         options = self.options
         g = self.g
         if kind == "list":
@@ -246,9 +252,9 @@ class _Reasons:
         else:
             g = self.placing(device, what)
         try:
-            return decide_arrays(self.graph, g, options).count
+            return frozenset(decide_arrays(self.graph, g, options).splits.start)
         except PlanError:
-            return self.decision.count  # a change that breaks the plan removes nothing
+            return frozenset(self.decision.splits.start)  # a broken plan removes nothing
 
     def supporting(self, device: int, ops: set[str]) -> GraphArrays:
         supports = [

@@ -62,7 +62,8 @@ class _Import:
         self.devices = _devices(graph, told)
         self.names = Names(graph, told, self.devices)
         self.copied: dict[str, list[Copied]] = {d: [] for d in self.devices}
-        self.reads: dict[str, dict[str, None]] = {d: {memory_of(d): None} for d in self.devices}
+        #: device → tensors elsewhere that its nodes read where they lie
+        self.elsewhere: dict[str, list[Known]] = {d: [] for d in self.devices}
         self.assumed: set[tuple[int, int]] = set()
         self.lost = self.unread = 0
         self.traces: dict[tuple[int | None, int, str], TraceRow] = {
@@ -123,10 +124,30 @@ class _Import:
     def direct(self, node: NodeRow, slot: int, device: str) -> str:
         shown = node.sources[slot]
         tensor = self.names.source(shown, node.number, device)
-        lies = self.names.tensors[tensor].device
-        if lies is not None:
-            self.reads[device].setdefault(memory_of(lies))
+        self.elsewhere[device].append(self.names.tensors[tensor])
         return tensor
+
+    def reads(self, device: str) -> tuple[str, ...]:
+        """The memories that a device reads: its own, and those of tensors that it reads in place.
+
+        A result that another device computes is no such witness where further results of that
+        device are copied in: it misses a copy.
+        """
+        copied = [self.names.tensors[c.tensor] for c in self.copied[device]]
+        brought = {known.device for known in copied if self.is_result(known)}
+        found = [
+            memory_of(known.device)
+            for known in self.elsewhere[device]
+            if known.device is not None
+            and not (self.is_result(known) and known.device in brought - {device})
+        ]
+        return tuple(dict.fromkeys([memory_of(device), *found]))
+
+    def is_result(self, known: Known) -> bool:
+        """Whether its bytes are those of a computed tensor, which lie where that is computed."""
+        while known.base is not None:
+            known = self.names.tensors[known.base]
+        return known.node is not None and known.node >= 0
 
     def node(self, row: NodeRow, device: str, sources: list[str]) -> Node:
         name = row.op.lower()
@@ -204,7 +225,7 @@ class _Import:
         return Device(
             name=name,
             memory=memory_of(name),
-            reads=tuple(self.reads[name]),
+            reads=self.reads(name),
             asynchronous=not host,
             copy=() if host else (CopyRule(None, None, Contract.STREAM),),
             events=False,

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import csv
-import gzip
-import itertools
-from pathlib import Path
-
+import numpy as np
 import pytest
 from exec_documents import shared
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from route_traces import as_arrays, read_trace
+from splitproof.exec.cpu.policies import lru_bytes_trace
 from splitproof.model.cache import (
     CacheError,
     SlotState,
@@ -118,7 +116,7 @@ def test_bytes_keep_the_newest_that_fit(budget: int, calls: list[tuple[int, list
 
 @pytest.mark.parametrize(("model", "mebibytes"), [("gptoss", 3000), ("qwen", 4000)])
 def test_a_recorded_cache_is_reproduced(model: str, mebibytes: int) -> None:
-    batches, size = _trace(shared("data", "traces", f"{model}.route.csv.gz"))
+    batches, size = read_trace(shared("data", "traces", f"{model}.route.csv.gz"))
     held: tuple[tuple[int, int], ...] = ()
     checked = 0
     for layer, rows in batches:
@@ -132,25 +130,27 @@ def test_a_recorded_cache_is_reproduced(model: str, mebibytes: int) -> None:
     assert checked == {"gptoss": 6375, "qwen": 39526}[model]
 
 
-def _trace(path: Path) -> tuple[list[tuple[int, list[tuple[int, bool]]]], dict[int, int]]:
-    """Batches ``(layer, [(expert, was it resident)])``, and bytes of an expert by layer."""
-    size = {}
-    with gzip.open(path, "rt") as lines:
-        rows = []
-        for line in lines:
-            if line.startswith("# layer="):
-                words = dict(word.split("=") for word in line[2:].split())
-                size[int(words["layer"])] = int(words["expert_bytes"])
-            elif not line.startswith("#"):
-                rows.append(line)
-    records = list(csv.DictReader(rows))
+@settings(deadline=None)  # the first call compiles
+@given(st.integers(0, 60), CALLS)
+def test_the_compiled_twin_is_the_same(budget: int, calls: list[tuple[int, list[int]]]) -> None:
+    size = {0: 4, 1: 7, 2: 9}
+    batches = [(layer, [(i, False) for i in ids if i >= 0]) for layer, ids in calls]
+    arrays = as_arrays(batches, size)
+    hits = np.zeros(len(arrays.ids), bool)
+    number = lru_bytes_trace(*arrays.inputs, 6, budget, hits)
+    held: tuple[tuple[int, int], ...] = ()
+    due = []
+    for layer, rows in batches:
+        step = lru_bytes(held, layer, [i for i, _ in rows], size, budget)
+        due += [(layer, i) in step.hits for i, _ in rows]
+        held = step.held
+    assert hits.tolist() == due and number == sum(due)
 
-    def batch(row: dict[str, str]) -> tuple[str, ...]:
-        step = row["step"] if row["phase"] == "1" else ""
-        return row["turn"], row["phase"], step, row["layer"]
 
-    batches = []
-    for _, group in itertools.groupby(records, batch):
-        members = [(int(row["layer"]), int(row["expert"]), row["residency"]) for row in group]
-        batches.append((members[0][0], [(expert, hit == "1") for _, expert, hit in members]))
-    return batches, size
+@pytest.mark.parametrize(("model", "mebibytes"), [("gptoss", 3000), ("qwen", 4000)])
+def test_the_compiled_twin_reproduces_the_recorded_caches(model: str, mebibytes: int) -> None:
+    arrays = as_arrays(*read_trace(shared("data", "traces", f"{model}.route.csv.gz")))
+    hits = np.zeros(len(arrays.ids), bool)
+    lru_bytes_trace(*arrays.inputs, 128, mebibytes << 20, hits)
+    assert (hits == arrays.recorded)[arrays.first].all()
+    assert arrays.first.sum() == {"gptoss": 6375, "qwen": 39526}[model]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from operands import Placed, place
-from splitproof.exec.functions import OutOfRange, UnsupportedOp, apply, rounded_rows
+from splitproof.exec.functions import OutOfRange, UnsupportedOp, apply
 from splitproof.exec.parallel import LEAST_WORK, Team
 from splitproof.exec.quant import Array, from_array, to_array
 from splitproof.exec.rotation import Angles
+from splitproof.exec.rounding import to_q8_0
 from splitproof.model.graph import Node
 from splitproof.model.tensor import dtype
 from test_kernels import close, due, normal, run, weights
@@ -180,10 +181,10 @@ def test_rounding_is_that_of_the_package() -> None:
     x[:32, 3] = 0
     kind = dtype("q8_0")
     want = to_array(kind, from_array(kind, x), x.shape)
-    np.testing.assert_array_equal(rounded_rows(x), want)
+    np.testing.assert_array_equal(to_q8_0(x), want)
     halves = np.zeros((32, 1), np.float32)
     halves[:5, 0] = [127, 0.5, 1.5, 2.5, -2.5]
-    assert rounded_rows(halves)[:5, 0].tolist() == [127, 0, 2, 2, -2]
+    assert to_q8_0(halves)[:5, 0].tolist() == [127, 0, 2, 2, -2]
 
 
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0"])

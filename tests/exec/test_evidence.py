@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,13 @@ Change = Callable[[Document], Any]
 
 def good() -> Document:
     return prefetch_under_callback(repaired=True)
+
+
+def lean(parts: Document) -> Document:
+    """Without the buffers in which nothing lies."""
+    used = {t.get("buffer") for t in parts["tensors"].values()}
+    parts["buffers"] = {n: b for n, b in parts["buffers"].items() if n in used}
+    return parts
 
 
 def with_events() -> Document:
@@ -48,6 +57,12 @@ def guarded() -> Document:
     return parts
 
 
+def repaired(code: str) -> Callable[[], Document]:
+    """The repaired twin of a rule's smallest violation."""
+    path = Path(__file__).parent.parent / "rules" / code / "repaired.json"
+    return lambda: json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
 def experts() -> Document:
     return on_cpu(
         [{"op": "mul_mat_id", "dst": "y", "src": ["w", "x", "ids"]}],
@@ -66,6 +81,22 @@ def two_devices() -> Document:
     parts["devices"].insert(1, other)
     parts["program"][6]["queue"] = "gpu1.compute"
     return parts
+
+
+def case(code: str, kind: str = "repaired") -> Document:
+    """One of the two documents of a rule."""
+    path = Path(__file__).parents[1] / "rules" / code / f"{kind}.json"
+    return json.loads(path.read_text())  # type: ignore[no-any-return]
+
+
+def violating(code: str) -> Change:
+    """Make of a rule's repaired document the violating one."""
+
+    def change(parts: Document) -> None:
+        parts.clear()
+        parts.update(case(code, "violating"))
+
+    return change
 
 
 def edit(*path: str | int, value: Any = None) -> Change:
@@ -101,6 +132,20 @@ CASES: list[tuple[str, Callable[[], Document], Change, str, tuple[str, object]]]
     ("PL005", good, edit("assignment", "y"), "$.nodes[1]", ("device", "none")),
     ("PL005", good, edit("splits", 1, "nodes", value=[0, 2]), "$.splits[1]",
      ("range", "[0, 2)")),
+    ("PL006", lambda: case("PL006"), violating("PL006"), "$.program[3]",
+     ("computes that it may run beside", 0)),
+    ("PL006", lambda: lean(good()), edit("buffers", "pinned", value={
+        "memory": "host", "usage": "weights", "bytes": 64}), "$.buffers.pinned",
+     ("tensors in it", 0)),
+    ("PL006", lambda: lean(good()), edit("tensors", "h", "pin", value="gpu0"), "$.tensors.h",
+     ("pinned to", "gpu0")),
+    ("PL006", lambda: lean(good()), edit("n_copies", value=2), "$.n_copies",
+     ("numbered copies that are read", 0)),
+    ("PL006", lambda: lean(bank(True)), edit("nodes", 0, "src", 0, value="up_exps"),
+     "$.banks.up_bank", ("nodes that read it", 0)),
+    ("PL006", lambda: lean(good()), lambda d: d["program"].insert(3, {
+        "do": "copy", "src": "x", "dst": "gpu0#x", "queue": "gpu0.compute", "split": 1}),
+     "$.program[3]", ("copied", "gpu0#x")),
     ("PL007", good, edit("program", 5, "when", value="pass == 0"), "$.nodes[1]",
      ("pass", 1)),
     ("PL007", good, lambda d: d["program"].insert(5, d["program"][5]), "$.program[5]",
@@ -122,6 +167,14 @@ CASES: list[tuple[str, Callable[[], Document], Change, str, tuple[str, object]]]
      ("hold", "expert ids")),
     ("BK005", lambda: bank(True), edit("nodes", 0, "src", 0, value="up_exps"), "$.nodes[0]",
      ("hold", "slots of group g0, layer 0")),
+    ("BK010", repaired("BK010"), edit("buffers", "bank0", "memory", value="vram0"),
+     "$.program[4]", ("bank", "bank (memory vram0)")),
+    ("BK010", repaired("BK010"), edit("memories", "vram1", "bytes", value=100),
+     "$.memories.vram1", ("bytes of the banks", 160)),
+    ("BK011", repaired("BK011"), edit("banks", "bank1", "group", value="g0"), "$.banks.bank0",
+     ("hits", 0)),
+    ("PF007", repaired("PF007"), edit("tensors", "slot", "buffer", value="slots0"),
+     "$.program[9]", ("staged in", "slot (vram0)")),
     ("CE006", experts, edit("tensors", "ids", "values", value=[0, 7]), "$.nodes[0]",
      ("last byte that the greatest id reads", 7 * 4 * 32 * 4 - 1)),
     ("OR005", with_events,
@@ -135,6 +188,17 @@ CASES: list[tuple[str, Callable[[], Document], Change, str, tuple[str, object]]]
         {"op": "mul_mat_id", "dst": "z", "src": ["up_exps", "x", "ids"]}) or d["tensors"].update(
         z=tensor([32, 2, "n_tokens"])) or d["assignment"].update(z="gpu0"),
      "$.program[4]", ("bytes each pass", 64 * 32 * 8 // 32 * 34)),
+    ("CO003", lambda: case("CO003"), violating("CO003"), "$.splits[1]",
+     ("bytes each pass", 2 * 4 * 4 * 2)),
+    ("CO003", lambda: case("CO003", "violating") | {
+        "devices": [{**case("CO003")["devices"][0], "deny": [{"op": "rms_norm"}]},
+                    case("CO003")["devices"][1]]}, violating("CO003"), "$.splits[1]",
+     ("gpu0 runs", "rms_norm")),
+    ("CO004", lambda: case("CO004"), violating("CO004"), "$.program[5]", ("bytes", 64)),
+    ("CO005", lambda: case("CO005"), violating("CO005"), "$.program[1]",
+     ("experts used at most", 4)),
+    ("CO006", lambda: case("CO006"), edit("tensors", "w", "shape", value=[4, 2, 2]),
+     "$.program[5]", ("experts", "2 of 2 a token")),
 ]  # fmt: skip
 
 

@@ -212,7 +212,7 @@ def test_soft_max_with_a_mask(mask_kind: str, sinks: bool) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("rows", [[3, 0, 3], [6], []], ids=["repeated", "one", "none"])
-@pytest.mark.parametrize("kind", ["f32", "f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("kind", ["f32", "f16", "q8_0", "q4_0", "bf16"])
 def test_get_rows(kind: str, rows: list[int], form: str) -> None:
     table = weights(kind, (64, 7), form)
     ids = place("ids", "i32", (len(rows),), np.array(rows, np.int64))
@@ -220,6 +220,17 @@ def test_get_rows(kind: str, rows: list[int], form: str) -> None:
     node = run("get_rows", y, [table, ids])
     want = due(node, y, [table, ids])
     assert (y.value == want).all()
+
+
+@pytest.mark.parametrize("rows", [[3, 0, 3], []])
+@pytest.mark.parametrize("kind", ["q4_k", "q6_k"])
+def test_get_rows_of_large_blocks(kind: str, rows: list[int]) -> None:
+    table = place("table", kind, (512, 5, 2))
+    table.operand.data[:] = RNG(3).integers(0, 60, len(table.operand.data), dtype=np.uint8)
+    ids = place("ids", "i32", (len(rows), 2), np.array([rows, rows[::-1]], np.int64).T)
+    y = place("y", "f32", (512, len(rows), 2))
+    node = run("get_rows", y, [table, ids])
+    assert (y.value == due(node, y, [table, ids])).all()
 
 
 def test_get_rows_of_several_planes() -> None:
@@ -349,10 +360,10 @@ def test_an_op_without_a_row_is_refused() -> None:
 
 
 def test_types_without_a_kernel_go_to_the_reference_by_name() -> None:
-    w, x = weights("f16", (32, 2), "packed"), place("x", "f32", (32, 1), normal(1, (32, 1)))
+    w, x = weights("q5_0", (32, 2), "packed"), place("x", "f32", (32, 1), normal(1, (32, 1)))
     y = place("y", "f32", (2, 1))
     choice = choose(Node("mul_mat", "y", ("w", "x")), [y.operand, w.operand, x.operand])
-    assert (choice.op, choice.dtype, choice.kernel) == ("mul_mat", "f16", None)
+    assert (choice.op, choice.dtype, choice.kernel) == ("mul_mat", "q5_0", None)
 
 
 def test_a_machine_without_float16_instructions(tmp_path: Path) -> None:
@@ -383,3 +394,24 @@ def test_kernels_call_no_compiled_helper_of_another_file() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level:
                 assert node.module not in ("matmul", "rows", "pointwise", "rotate"), path.name
+
+
+def test_kernels_are_kept_by_the_text_of_what_writes_them() -> None:
+    """A module that asks for a stamp names every module beside it that it takes code from."""
+    checked = set()
+    for path in Path(cpu.__path__[0]).glob("*.py"):
+        tree = ast.parse(path.read_text())
+        stamps = [
+            {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "stamp"
+        ]
+        taken = {
+            node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.level == 1
+        }
+        for named in stamps:
+            assert taken - {"native"} <= named, path.name
+            checked.add(path.stem)
+    assert checked == {"activations", "dots", "products"}

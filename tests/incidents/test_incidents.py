@@ -26,6 +26,7 @@ from incident_cases import (
     twins,
 )
 from rule_cases import changes
+from splitproof.api import execute_finding
 from splitproof.exec.evidence import examine
 from splitproof.exec.reference import OutOfRange, run_reference
 from splitproof.exec.replay import fuzz, replay
@@ -87,11 +88,13 @@ def test_violation(name: str, judged: dict[str, tuple[Schedule, Report]]) -> Non
 @pytest.mark.parametrize("name", PROVED)
 def test_proof(name: str, judged: dict[str, tuple[Schedule, Report]]) -> None:
     due = CASES[name]
-    _, report = _judge(name, judged)
+    schedule, report = _judge(name, judged)
     assert report.verdict == "proved", (report.findings, report.gaps)
     cost = {due["cost"]} if "cost" in due else set()
     found = _codes(report)
     assert found == cost or (not found and cost <= set(TODAY)), report.findings
+    for finding in report.findings:
+        assert execute_finding(schedule, finding).holds, finding
 
 
 @pytest.mark.parametrize("name", VIOLATED)

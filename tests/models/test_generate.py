@@ -15,9 +15,9 @@ from splitproof.model.decoder.architectures import build
 from splitproof.model.decoder.net import Batch
 from splitproof.model.decoder.site import Setting
 from splitproof.model.device import Contract, CopyRule, Device, Memory
+from splitproof.model.plan.allocate import result_bytes
 from splitproof.model.plan.lower import lower
 from splitproof.model.plan.planner import plan
-from splitproof.model.plan.reuse import result_bytes
 from splitproof.model.read.gguf import read_gguf
 from splitproof.model.report import Report, Verdict
 from splitproof.model.schedule import Schedule
@@ -94,7 +94,7 @@ def test_an_output_head_that_is_the_embedding(tmp_path: Path) -> None:
 
 def test_types_without_a_kernel_run_on_the_reference(tmp_path: Path) -> None:
     values = llama_tensors()
-    types = {"output.weight": "f16", "blk.0.attn_q.weight": "q5_0", "blk.1.attn_q.weight": "bf16"}
+    types = {"output.weight": "q5_1", "blk.0.attn_q.weight": "q5_0", "blk.1.attn_q.weight": "q4_1"}
     path = write_gguf(tmp_path / "m.gguf", values, types=types)
     generator = Generator(read_gguf(path), prove, context=64)
     got = generator.feed(PROMPT)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from nano import llama_tensors, model_path, recorded, tiny_llama, tokens, write_gguf
+from splitproof.devices import DEFAULT, read_devices
 from splitproof.main import invoke
 
 Captured = pytest.CaptureFixture[str]
@@ -87,3 +88,83 @@ def test_a_document_takes_no_tokens(capsys: Captured) -> None:
     assert code == 2 and "are for GGUF models" in err
     code, _, err = run(capsys, "absent.gguf", "--tokens", "1")
     assert code == 2 and "absent.gguf" in err and err.count("\n") == 1
+
+
+# -- devices, caches, prefetches ----------------------------------------------------------------
+
+DEVICES = Path(__file__).parents[2] / "docs" / "devices"
+ASKED = ("--tokens", "1,5,17", "--decode", "6")
+
+
+def test_the_default_devices_are_the_example() -> None:
+    assert (DEVICES / "one-device.json").read_text() == DEFAULT
+    assert read_devices(str(DEVICES / "one-device.json")) == read_devices(None)
+
+
+def test_a_cache_and_a_prefetch_are_counted(capsys: Captured, tmp_path: Path) -> None:
+    path = tiny_llama(tmp_path, 4)
+    _, plain, _ = run(capsys, path, *ASKED)
+    code, out, err = run(
+        capsys, path, *ASKED, "--moe-cache", "64MiB", "--prefetch", "one-ahead",
+        "--devices", DEVICES / "two-devices.json",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == plain.splitlines()[0]
+    for words in ("cache     gpu0.0: 4 slots", "0 evictions", "prefetch ", "host → vram1: "):
+        assert words in out
+    code, out, _ = run(
+        capsys, path, *ASKED, "--moe-cache", "64MiB", "--prefetch", "one-ahead", "--format", "json"
+    )  # fmt: skip
+    value = json.loads(out)
+    (use,) = value["caches"].values()
+    assert code == 0 and use["hits"] > 0 and use["misses"] <= 8 and value["prefetches"] > 0
+    assert value["traffic"][0]["bytes"] > use["uploaded"] > 0
+
+
+def test_what_ran_follows_what_was_proved(capsys: Captured, tmp_path: Path) -> None:
+    path, trace, folder = tiny_llama(tmp_path, 4), tmp_path / "trace.json", tmp_path / "programs"
+    folder.mkdir()
+    code, _, err = run(
+        capsys, path, *ASKED, "--prefetch", "staging:2", "--trace", trace, "--programs", folder,
+        "--sanitize", "--ubatch", "2",
+    )  # fmt: skip
+    assert code == 0 and "accesses in order" in err
+    programs = sorted(folder.iterdir())
+    assert len(programs) == 2  # a prompt in pieces of two tokens and one, then decoding
+    for program in programs:
+        assert invoke(["check", "--trace", str(trace), str(program)]) == 0
+        assert capsys.readouterr().out.startswith("FOLLOWED")
+
+
+def test_what_has_no_effect_is_told(capsys: Captured, tmp_path: Path) -> None:
+    code, _, err = run(capsys, tiny_llama(tmp_path), *ASKED, "--moe-cache", "1MiB")
+    assert code == 0 and err.startswith("splitproof: PL006: moe-cache caches nothing")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": [["(", "vram0"]]}, r"$.weights[0][0]: '(' is no regular expression"),
+        ({"cache": [["", "vram9"]]}, "$.cache[0][1]: there is no memory 'vram9'"),
+        ({"memory": {}}, "$.memory: unknown key"),
+        ({"devices": []}, "$.devices"),
+        ({"devices": [{"name": "cpu", "memory": "ram", "reads": ["ram"]}]}, "$.devices[0].memory"),
+    ],
+)
+def test_wrong_devices(
+    capsys: Captured, tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    path = tmp_path / "devices.json"
+    path.write_text(json.dumps({**json.loads(DEFAULT), **change}))
+    code, out, err = run(capsys, tiny_llama(tmp_path), *ASKED, "--devices", path)
+    assert (code, out) == (2, "") and message in err and err.count("\n") == 1
+
+
+def test_the_last_device_is_the_cpu(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "devices.json"
+    value = json.loads(DEFAULT)
+    path.write_text(json.dumps({**value, "devices": value["devices"][::-1]}))
+    code, _, err = run(capsys, tiny_llama(tmp_path), *ASKED, "--devices", path)
+    assert code == 2 and "$.devices[1]: the last device is the CPU" in err
+    code, _, err = run(capsys, tiny_llama(tmp_path, 4), *ASKED, "--moe-cache", "1KiB")
+    assert code == 2 and "holds less than one token's experts" in err

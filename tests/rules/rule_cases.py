@@ -34,7 +34,10 @@ def document(name: str) -> dict[str, Any]:
 
 def twins() -> list[tuple[str, str, int]]:
     """``(violating, repaired, how many changes lie between)``."""
-    found = [(f"{code}/violating", f"{code}/repaired", 1) for code in EXPECT]
+    found = [
+        (f"{code}/violating", f"{code}/repaired", due.get("changes", 1))
+        for code, due in EXPECT.items()
+    ]
     for name, due in EXTRA.items():
         if "twin" in due:
             found.append((f"extra/{name}", f"extra/{due['twin']}", due.get("changes", 1)))

@@ -1,24 +1,34 @@
-"""What the checker says about a random schedule, held against every interleaving of it."""
+"""What the checker says about a random schedule, held against every interleaving of it.
+
+Read by read: each finding's read sees a wrong version in an interleaving, and each wrong read
+that the search meets is one that a finding tells.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import product
 
 import random_experts
 import random_hazards
 import random_schedules
 from splitproof.exec.replay import replay
+from splitproof.model.command import Compute, FillBank
+from splitproof.model.counterexample import Counterexample
 from splitproof.model.document import DocumentError, from_dict
-from splitproof.model.report import Report, Verdict
+from splitproof.model.report import Affected, Finding, Report, Verdict
 from splitproof.model.schedule import Schedule
-from splitproof.verify.check import check
-from splitproof.verify.explore import Exploration, explore
+from splitproof.verify.check import Options, check
+from splitproof.verify.encode import Solver
+from splitproof.verify.explore import Exploration, WrongRead, explore, follow
 
 GENERATORS = (random_schedules, random_hazards, random_experts)
 #: contents of ids and of banks that are tried where a schedule has any
 DRAWS = 4
+#: states that are visited of a schedule that is known to be wrong, in search of more wrong reads
+MORE_STATES = 1_500
 
 
 def schedule_of(number: int) -> Schedule | None:
@@ -30,17 +40,17 @@ def schedule_of(number: int) -> Schedule | None:
         return None
 
 
-def disagreement(schedule: Schedule) -> tuple[str, str]:
+def disagreement(schedule: Schedule, solver: Solver | None = None) -> tuple[str, str]:
     """How checker and oracle compare: ``(outcome, what differs)``, nothing where they agree.
 
     ``proved`` is held against all values of the symbols, a fault against its own numbers, where it
     must also show when it is executed.  Static findings and what is undecided claim nothing about
-    interleavings.
+    interleavings.  ``solver``: shared by the checks of several schedules, to be faster.
     """
-    report = check(schedule)
-    faults = [f.counterexample for f in report.findings if f.counterexample is not None]
+    report = check(schedule, Options(solver=solver))
+    faults = [f for f in report.findings if f.counterexample is not None]
     if faults:
-        return "fault", _refuted(schedule, report)
+        return "fault", _Refuted(schedule, report, faults).difference()
     if report.verdict is not Verdict.PROVED:
         return report.verdict.value, ""
     for symbols, found in _explorations(schedule):
@@ -64,22 +74,95 @@ def _explorations(schedule: Schedule) -> Iterator[tuple[Mapping[str, int], Explo
             yield symbols, explore(schedule, symbols, seed=seed, banks=start)
 
 
-def _refuted(schedule: Schedule, report: Report) -> str:
-    """Why no interleaving confirms the faults; nothing if one does."""
-    wrong, shown = False, False
-    for finding in report.findings:
-        fault = finding.counterexample
-        if fault is None:
-            continue
+def _reads(wrong: tuple[WrongRead, ...]) -> set[Affected]:
+    return {Affected(w.command, w.iteration, w.tensor) for w in wrong}
+
+
+@dataclass
+class _Refuted:
+    """Findings of one schedule against the oracle."""
+
+    schedule: Schedule
+    report: Report
+    faults: list[Finding]
+    told: set[Affected] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.told = {
+            read for fault in self.faults for affected in fault.affected
+            for read in self._shown_by(affected)
+        }  # fmt: skip
+
+    def _shown_by(self, read: Affected) -> set[Affected]:
+        """The reads that show a wrong one: itself; for what a fill uploads, which is held to
+        nothing, those of the slots."""
+        assert self.schedule.program is not None
+        fill = self.schedule.program[read.command]
+        if not isinstance(fill, FillBank) or read.tensor == fill.ids:
+            return {read}
+        return {
+            Affected(index, iteration, bank)
+            for index, command in enumerate(self.schedule.program)
+            if isinstance(command, Compute)
+            for bank in fill.banks if bank in self.schedule.graph.node(command.node).src
+            for iteration in range(read.iteration, self.schedule.repeat)
+        }  # fmt: skip
+
+    def _chosen(self, wrong: Affected | WrongRead) -> set[Affected]:
+        """For a read of slots, the read that chose them: where that is wrong, so are the slots."""
+        assert self.schedule.program is not None
+        command, graph = self.schedule.program[wrong.command], self.schedule.graph
+        if not isinstance(command, Compute) or graph.find_bank(wrong.tensor) is None:
+            return set()
+        return {Affected(wrong.command, wrong.iteration, self.schedule.bound(command, 2))}
+
+    def difference(self) -> str:
+        shown = False
+        for fault in self.faults:
+            assert fault.counterexample is not None
+            if not self._confirmed(fault.affected[0], fault.counterexample):
+                return f"{fault.message}, but no interleaving has {fault.affected[0]} read wrong"
+            shown = shown or bool(replay(self.schedule, fault.counterexample).wrong)
+        if not shown:
+            return f"{self.faults[0].message}, but no counterexample shows it"
+        return self._untold() if not self.report.gaps else ""
+
+    def _confirmed(self, read: Affected, shown: Counterexample) -> bool:
+        """By the counterexample's own interleaving; else by another one at its numbers."""
+        symbols, wanted = dict(shown.symbols), self._shown_by(read) | self._chosen(read)
         for seed in range(2 * DRAWS):  # ids that the counterexample leaves open
-            found = explore(
-                schedule, dict(fault.symbols), seed=seed, banks=fault.banks,
-                integers=fault.integers if seed < DRAWS else (),
+            given = shown.integers if seed < DRAWS else ()
+            wrong = follow(
+                self.schedule, shown.order, symbols,
+                seed=seed, banks=shown.banks, integers=given,
             )  # fmt: skip
-            wrong = wrong or bool(found.wrong)
-            if found.wrong:
-                break
-        shown = shown or bool(replay(schedule, fault).wrong)
-    if not wrong:
-        return f"{report.findings[0].message}, but no interleaving reads a wrong version"
-    return "" if shown else f"{report.findings[0].message}, but no counterexample shows it"
+            if wanted & _reads(wrong):
+                return True
+        found = explore(
+            self.schedule, symbols, banks=shown.banks, integers=shown.integers, all_reads=True
+        )
+        return bool(wanted & _reads(found.wrong))
+
+    def _untold(self) -> str:
+        """A wrong read that no finding tells.  A fill with too few slots is an error of the run
+        itself: BK004 tells it once, and what comes of it is not held to anything."""
+        shown = self.faults[0].counterexample
+        assert shown is not None
+        found = explore(
+            self.schedule, dict(shown.symbols), banks=shown.banks, integers=shown.integers,
+            all_reads=True, bound=MORE_STATES,
+        )  # fmt: skip
+        full = [w for w in found.wrong if w.why == "more experts than slots"]
+        if full:
+            shown_by = [f.counterexample for f in self.faults if f.rule == "BK004"]
+            named = {c.writer.command for c in shown_by if c is not None and c.writer is not None}
+            untold = [w for w in full if w.command not in named]
+        else:
+            untold = [w for w in found.wrong if not (_reads((w,)) | self._chosen(w)) & self.told]
+        if not untold:
+            return ""
+        first = untold[0]
+        return (
+            f"no finding tells that command {first.command} of pass {first.iteration} reads "
+            f"{first.tensor} wrong: {first.why}"
+        )

@@ -82,7 +82,7 @@ class _Maker:
             "copy": contract, "queues": ["compute", "copy"],
         }  # fmt: skip
         self._place()
-        return {
+        document = {
             "format": "splitproof/1", "name": "random experts",
             "symbols": {"n": [1, rng.choice([1, 2])]} if self.n == "n" else {},
             "memories": {"host": {"host": True}, "v0": {}},
@@ -97,6 +97,20 @@ class _Maker:
             "assignment": self.assignment, "splits": self.splits, "program": self.program,
             "repeat": rng.choice([1, 2, 2, 3]),
         }  # fmt: skip
+        if self.chance(0.3):
+            self._over_read(gpu)
+        return document
+
+    def _over_read(self, gpu: Document) -> None:
+        """A device that reads past experts, slots that leave room for it, or one in all."""
+        gpu["over_read"] = {"mul_mat_id": {"f32": self.rng.choice([4, 4, 8, 12])}}
+        kind = self.rng.choice(["packed", "packed", "padded", "single"])
+        for name, bank in self.banks.items():
+            held = self.tensors[name]
+            if kind == "padded":
+                held |= {"strides": [4, EXPERT, 2 * EXPERT], "offset": 2 * held["offset"]}
+            elif kind == "single":
+                bank["slots"] = 1
 
     # -- a layer ----------------------------------------------------------------------------------
 

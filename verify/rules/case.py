@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from ...model.command import Callback, Command, Copy, CopyExperts, FillBank, Prefetch, SetInput
 from ...model.device import Usage
 from ...model.schedule import Schedule
-from ..access import Read, Write
+from ..access import PAST, Read, Write
 from ..footprint import Footprints
 from ..obligation import Fault
 from ..sequential import Event, Time, logical_space
+from ..term import size
 
 #: a rule's test of a fault
 Test = Callable[["Case"], bool]
@@ -31,6 +32,9 @@ class Case:
     def command(self, part: int) -> Command:
         assert self.schedule.program is not None
         return self.schedule.program[self.footprints.order.parts[part].command]
+
+    def iteration(self, part: int) -> int:
+        return self.footprints.order.parts[part].iteration
 
     @property
     def root_read(self) -> Read:
@@ -141,6 +145,17 @@ class Case:
         return lasting or not self.footprints.carries(write, self.fault.due)
 
     @property
+    def restages_weight(self) -> bool:
+        """Whether the write brings a weight to where a node reads the copy of another weight."""
+        if self.write is None or self.write.source is None or not self.brings_other:
+            return False
+        if self.root_read.part != self.fault.read.part:
+            return False  # a stop on the way to the place that the node reads
+        names = (self.write.source.region.tensor.name, self.fault.read.due.name)
+        usages = {self.schedule.location(self.footprints.original(name)).usage for name in names}
+        return usages <= {Usage.WEIGHTS, Usage.ANY}
+
+    @property
     def computed_source(self) -> bool:
         """Whether the root reads a compute tensor that is no user input."""
         base = self.schedule.base(self.root_read.region.tensor.name)
@@ -192,6 +207,12 @@ class Case:
                 found.append(command)
         return found
 
+    @property
+    def feeding_copy(self) -> CopyExperts | None:
+        """The latest of the selective copies, the one that should have brought what is missing."""
+        copies = self.selective_copies()
+        return copies[-1] if copies else None
+
     def logical(self, tensor: str) -> str:
         return logical_space(self.schedule, tensor)
 
@@ -203,6 +224,26 @@ class Case:
             if isinstance(command, Prefetch) and self.base(command.dst) == self.read_base:
                 return True
         return False
+
+    @property
+    def past_the_end(self) -> bool:
+        """Whether the root reads past a slot, or past the last expert of its tensor."""
+        read = self.root_read
+        if read.role != PAST:
+            return False
+        values = self.fault.values
+        end = values.value(size(read.region.start + read.region.tensor.extent))
+        return read.bank is not None or self.fault.root.address >= end
+
+    @property
+    def in_a_tail(self) -> bool:
+        """Whether a selective copy wrote the byte with the padding after an expert."""
+        write, values = self.write, self.fault.values
+        if write is None or write.experts is None or not write.experts.padding:
+            return False
+        inside = self.fault.root.address - values.value(size(write.region.start))
+        chosen = values.sets.get(write.experts.set_id, frozenset())
+        return inside // write.experts.stride not in chosen
 
     @property
     def is_copy(self) -> bool:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from ...model.command import Copy, CopyExperts
 from ...model.schedule import Schedule
-from ..order import Order
 from ..regime import Regime
-from .static import Broken, readable
+from .static import Broken, Statics, readable
 
 
 def expert_weights(schedule: Schedule) -> dict[str, str]:
@@ -24,8 +23,9 @@ def expert_weights(schedule: Schedule) -> dict[str, str]:
 
 
 # ∀ pass, whole expert weight or bank W crossing memories:  no device could run its matmul in place
-def co001(schedule: Schedule, regime: Regime, order: Order) -> Iterator[Broken]:
+def co001(s: Statics) -> Iterator[Broken]:
     """Whole expert weights that cross memories each pass though some device could read them."""
+    schedule, regime, order = s.schedule, s.regime, s.order
     experts = expert_weights(schedule)
     assert schedule.program is not None
     for index, command in enumerate(schedule.program):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...model.command import SyncEvent, Wait
+from ...model.command import Copy, CopyExperts, FillBank, SyncEvent, Wait
+from ...model.device import HOST
 from .case import Case, Test
 from .static import Broken, StaticRule, Statics
 
@@ -44,7 +45,30 @@ def or004(case: Case) -> bool:
     return late or (case.foreign_write and not case.writes_due)
 
 
-TESTS: dict[str, Test] = {"OR001": or001, "OR002": or002, "OR003": or003, "OR004": or004}
+# ∀ copy s on queue q that its contract makes synchronous, command c issued on q before it:
+#   c → s, as for the copy in queue order that s stands for
+def or007(case: Case) -> bool:
+    if case.write is None or case.relation not in ("unordered", "destroyed"):
+        return False
+    read, write = case.root_read.part, case.write.part
+    return _overtakes(case, read, write) or _overtakes(case, write, read)
+
+
+def _overtakes(case: Case, part: int, other: int) -> bool:
+    """Whether a part is of a synchronous copy, and the other was on the copy's queue before it."""
+    command, parts = case.command(part), case.footprints.order.parts
+    if not isinstance(command, Copy | CopyExperts | FillBank) or parts[part].name == "read":
+        return False
+    queue = case.schedule.queue_of(command)
+    return (
+        queue != HOST and parts[part].queue == HOST and parts[other].queue == queue and other < part
+    )
+
+
+#: the special case of a race comes before the race
+TESTS: dict[str, Test] = {
+    "OR007": or007, "OR001": or001, "OR002": or002, "OR003": or003, "OR004": or004,
+}  # fmt: skip
 
 
 # repeat ≥ 2 ⊢ ∀ wait of the last pass:  a record of its event is issued before it

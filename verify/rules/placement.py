@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...model.command import Compute, GetOutput
-from ...model.device import Device, OpPattern
+from ...model.command import Compute, Copy, CopyExperts, GetOutput
+from ...model.device import Device, OpPattern, Usage
 from ...model.graph import Node
 from ...model.ops import OPS
 from ...model.schedule import Schedule
@@ -34,21 +34,49 @@ def pl001(s: Statics) -> Iterator[Broken]:
 
 # ∀ source s of a compute on d:  memory(bound(s)) ∈ reads(d)
 def pl002(s: Statics) -> Iterator[Broken]:
+    staged = staging_places(s.schedule)
     for site in s.sites():
-        for index in range(len(site.node.src)):
-            bound = s.schedule.bound(site.command, index)
-            memory = s.schedule.location(bound).memory
-            if s.holds(memory is None or readable(site.device, memory)):
-                continue
+        for index, bound, memory in _unreadable(s, site):
             if index == 0 and reads_bank(s.schedule, site.node):
-                continue  # BK001 tells
+                continue  # BK001 or BK010 tells
+            if bound in staged:
+                continue  # PF007 tells
             yield Broken(
                 "PL002",
                 f"{site.node.dst!r} on {site.device.name} reads {bound!r} in {memory}, "
                 "which it cannot read",
                 site.place,
-                (("reads", ", ".join(site.device.reads)), ("memory", memory or "")),
+                (("reads", ", ".join(site.device.reads)), ("memory", memory)),
             )
+
+
+def _unreadable(s: Statics, site: Site) -> Iterator[tuple[int, str, str]]:
+    """``(source, tensor read for it, its memory)`` where the site's device does not read that."""
+    for index in range(len(site.node.src)):
+        bound = s.schedule.bound(site.command, index)
+        memory = s.schedule.location(bound).memory
+        if memory is not None and not s.holds(readable(site.device, memory)):
+            yield index, bound, memory
+
+
+def staging_places(schedule: Schedule) -> frozenset[str]:
+    """The tensors that some command copies a weight to."""
+    return frozenset(
+        command.dst
+        for command in schedule.program or ()
+        if isinstance(command, Copy | CopyExperts)
+        and schedule.location(command.src).usage in (Usage.WEIGHTS, Usage.ANY)
+        and schedule.graph.find_bank(command.src) is None
+    )
+
+
+def staged_off_device(s: Statics) -> Iterator[tuple[Site, str, str]]:
+    """Computes that read a staged weight where their device does not: place and its memory."""
+    staged = staging_places(s.schedule)
+    for site in s.sites():
+        for _, bound, memory in _unreadable(s, site):
+            if bound in staged:
+                yield site, bound, memory
 
 
 # ∀ compute on d:  memory(dst) ∈ reads(d)

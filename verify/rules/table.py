@@ -35,6 +35,17 @@ _ROWS: tuple[Rule, ...] = (
         "The consumer of a prefetched tensor may start before the prefetch that feeds it has ended",
         "Record an event after the prefetch and let the consumer's queue wait for that record",
     ),
+    Rule(
+        "PF006", "staging-slot-reused", _VALUE,
+        "A staging slot is refilled with another weight while its last consumer may still read it",
+        "Let the transfer wait for the consumer's event, or stage in one more slot than splits "
+        "are looked ahead",
+    ),
+    Rule(
+        "PF007", "staging-off-device", _STATIC,
+        "A staged weight lies in a memory that the consuming split's device does not read",
+        "Stage the weight in a memory of the consuming split's device",
+    ),
     # banks
     Rule(
         "BK001", "cached-matmul-off-bank-device", _STATIC,
@@ -61,6 +72,42 @@ _ROWS: tuple[Rule, ...] = (
         "Expert ids index a bank's slots, or slot ids index a tensor with a row per expert",
         "Read a bank through its slot ids and everything else through the experts' own ids",
     ),
+    Rule(
+        "BK006", "bank-not-inverse", _VALUE,
+        "A fill claims residency for a layer and leaves one of its banks without the experts",
+        "Name every bank of the layer in each fill: up, gate and down are filled together",
+    ),
+    Rule(
+        "BK007", "remap-not-injective", _VALUE,
+        "A token may choose more experts than there are slots, so two of them share one",
+        "Give the bank at least as many slots as a token has ids",
+    ),
+    Rule(
+        "BK008", "substituted-operand-unwritten", _VALUE,
+        "A matmul was pointed at a bank or at slot ids that nothing fills before it",
+        "Issue the fill before the matmul on every path, also when it is not the first of its "
+        "split",
+    ),
+    Rule(
+        "BK009", "slot-over-read", _VALUE,
+        "What a kernel reads past a slot, or a copy's padding overwrites, is somebody else's or "
+        "empty",
+        "Pad the slots by what the kernel reads past them, and leave as many bytes after the last"
+        " one",
+    ),
+    Rule(
+        "BK010", "bank-on-wrong-device", _STATIC,
+        "A bank lies in a memory that a consuming device does not read, or that has no room for "
+        "it",
+        "Give each device a bank in its own memory, and no more slots than fit there",
+    ),
+    Rule(
+        "BK011", "bank-never-hits", _COST,
+        "The layers of a group evict each other's experts before they are used again: no hit "
+        "while decoding",
+        "Give the group more than k·(L-1) slots (L layers of k experts), or each layer a group of"
+        " its own",
+    ),
     # selective expert copy
     Rule(
         "CE001", "expert-not-copied", _VALUE,
@@ -73,9 +120,46 @@ _ROWS: tuple[Rule, ...] = (
         "Copy the ids back and drain that queue before the selective copy or the fill is issued",
     ),
     Rule(
+        "CE003", "used-set-stale", _VALUE,
+        "A selective copy reuses the used set of an earlier copy that was made for other ids",
+        "Reuse a set within one layer and one pass only; elsewhere give the copy its own ids",
+    ),
+    Rule(
+        "CE004", "expert-tail-undefined", _VALUE,
+        "A kernel reads past the end of a copied expert bytes that nothing has defined",
+        "Give the selective copy a padding of what the kernel reads past an expert",
+    ),
+    Rule(
+        "CE005", "copy-for-the-wrong-node", _VALUE,
+        "A selective copy was made for the ids of another matmul than the one that reads it",
+        "Choose the experts with the ids of each matmul that reads the copy, or copy for each "
+        "apart",
+    ),
+    Rule(
         "CE006", "id-out-of-range", _VALUE,
         "An id may be negative, or not less than the number of experts",
         "Narrow the range of the ids' `values`, or use the tensor that has that many experts",
+    ),
+    # several passes
+    Rule(
+        "PP001", "copy-slot-unprotected", _VALUE,
+        "A rotating copy of an input is filled again while a reader of an earlier pass may run",
+        "Let the copy wait for the event that its last reader's queue recorded, or copy there",
+    ),
+    Rule(
+        "PP002", "user-input-overwritten", _VALUE,
+        "The user may set an input again before its last reader of the pass has ended",
+        "Copy the input before the call returns, or let the host wait for its readers first",
+    ),
+    Rule(
+        "PP003", "copy-index-mixed", _VALUE,
+        "A node reads another copy of an input than the one that its pass uploads",
+        "Let operands, uploads and events of a pass name one copy index",
+    ),
+    Rule(
+        "PP004", "replay-stale", _VALUE,
+        "A pass relies on an action or an address that was only good for an earlier pass",
+        "Do the action in each pass, and bind each pass to the addresses that it writes",
     ),
     # order
     Rule(
@@ -108,6 +192,11 @@ _ROWS: tuple[Rule, ...] = (
         "A queue waits for an event of a device whose events it cannot wait for",
         "Let the host wait with sync_event, or add the device to `waits_for` if it is able to",
     ),
+    Rule(
+        "OR007", "fallback-weaker", _VALUE,
+        "A synchronous copy overtakes what was queued before it on the queue that it stands for",
+        "Let the host wait for the queue before a copy that its contract makes synchronous",
+    ),
     # placement
     Rule(
         "PL001", "op-unsupported", _STATIC,
@@ -133,6 +222,11 @@ _ROWS: tuple[Rule, ...] = (
         "PL005", "node-unassigned", _STATIC,
         "A node has no device, or lies in no split or in two",
         "Assign every node; let each split start where the one before it ends",
+    ),
+    Rule(
+        "PL006", "declared-not-realised", _COST,
+        "A buffer, bank, prefetch, pin, set of copies or transfer is declared and has no effect",
+        "Leave it out, or let the program use it",
     ),
     Rule(
         "PL007", "node-not-computed-once", _STATIC,
@@ -170,6 +264,26 @@ _ROWS: tuple[Rule, ...] = (
         "CO002", "redundant-sync", _COST,
         "A wait or host synchronisation adds no order that matters (looked for by check --syncs)",
         "Leave it out; check --syncs -o OUT writes the schedule without all that can go together",
+    ),
+    Rule(
+        "CO003", "split-ping-pong", _COST,
+        "Work leaves a device and comes back, though the device could have done what lies between",
+        "Assign the nodes between to the device around them",
+    ),
+    Rule(
+        "CO004", "serial-upload", _COST,
+        "An upload waits for the split before it, and only its place in the program makes it wait",
+        "Issue it earlier: as a prefetch on the device's second queue, or before its split's waits",
+    ),
+    Rule(
+        "CO005", "prefetch-moves-more", _COST,
+        "A prefetch brings all experts of a layer for sizes at which at most half can be used",
+        "Copy the used experts once the router has chosen, or narrow the prefetch to large batches",
+    ),
+    Rule(
+        "CO006", "selective-copy-useless", _COST,
+        "A selective copy waits for the router and still brings nearly all experts",
+        "Guard it with the sizes at which it saves; above them copy or prefetch the whole weight",
     ),
 )  # fmt: skip
 

@@ -20,12 +20,14 @@ from .structure import Structure, facts
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A named assumption.  ``document``: name of a schedule that shows what happens without."""
+    """A named assumption.  ``document``: name of a schedule that shows what happens without;
+    ``unshown``: why no schedule does."""
 
     name: str
     words: str
     formula: Term
     document: str | None = None
+    unshown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,13 @@ def _dropped(query: Query, answer: Answer) -> DroppedHypothesis:
     found = _countermodel(answer.structure, query.assertions)
     h = query.dropped
     return DroppedHypothesis(
-        h.name, h.words, str(h.formula), outcome[answer.satisfiable], found, h.document
+        h.name,
+        h.words,
+        str(h.formula),
+        outcome[answer.satisfiable],
+        found,
+        h.document,
+        h.unshown,
     )
 
 

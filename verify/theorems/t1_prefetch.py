@@ -55,6 +55,7 @@ CALLBACKS = Hypothesis(
     "user code that runs while the issuing split is current (callbacks, fills of banks and slot "
     "maps) writes no bytes of a compute buffer",
     forall(w, base, conj(writes(w, base), user(w), current(w, issuing)) >> ~compute(base)),
+    "t1-without-callback-rule",
 )
 WRITTEN = Hypothesis(
     "written-guard",
@@ -88,6 +89,7 @@ LATER_AFTER_COPY = Hypothesis(
     "what the consuming split and later ones write to the source, they write after the ordinary "
     "copy has ended: the schedule without prefetch is right",
     forall(w, s, conj(writes(w, source), current(w, s), ~earlier(s, consuming)) >> before(copy, w)),
+    unshown="without it the schedule was wrong before the prefetch came in",
 )
 MOVED_WAITS = Hypothesis(
     "waits-moved",
@@ -103,7 +105,7 @@ AHEAD_WRITTEN = Hypothesis(
         w, s, x,
         conj(node(w), current(w, s), ~earlier(s, issuing), earlier(s, consuming), result(w, x))
         >> ~resolved(x, source),
-    ),
+    ), "t1-two-ahead",
 )  # fmt: skip
 AHEAD_CALLBACKS = Hypothesis(
     "callbacks-write-no-compute-buffer",
@@ -113,7 +115,7 @@ AHEAD_CALLBACKS = Hypothesis(
         w, s, base,
         conj(writes(w, base), user(w), current(w, s), ~earlier(s, issuing), earlier(s, consuming))
         >> ~compute(base),
-    ),
+    ), "t1-without-callback-rule",
 )  # fmt: skip
 
 #: every write of the source is on the same side of the prefetch as of the ordinary copy
@@ -144,6 +146,7 @@ TARGET_KEPT = Hypothesis(
         w,
         (touches(w) & ~equal(w, prefetch)) >> (before(w, prefetch) | before(consumer, w)),
     ),
+    "t1-without-target-live",
 )
 
 THEOREM = Theorem(

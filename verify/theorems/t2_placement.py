@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from .induction import FIRST_ONE
 from .logic import Sort, Symbol, Term, conj, disj, equal, exists, forall
 from .outline import Hypothesis, Step, Theorem
 from .vocabulary import flag, total_order
+
+#: why no schedule shows what happens without
+PLANNED = (
+    "it is about what the planner meets; of a finished schedule BK001, PL001 and PL002 judge what "
+    "came of it"
+)
 
 Device = Sort("Device")
 Memory = Sort("Memory")
@@ -88,36 +95,50 @@ READABLE = Hypothesis(
     "bank-on-its-device",
     "the device that holds the bank reads the bank's memory",
     forall(m, reads(owner(m), bank_in(m))),
+    unshown=PLANNED,
 )
 SUPPORTED = Hypothesis(
     "device-supports-matmul",
     "the bank's device supports the matmul with the bank's dtype and these activations and ids",
     forall(m, supports(owner(m), m)),
+    "t2-without-support",
 )
 FIRST = Hypothesis(
     "bank-is-first-weight",
     "the bank lies in a weights buffer and no source before it does",
     forall(m, bank_first(m)),
+    unshown=PLANNED,
 )
-UNPINNED = Hypothesis("not-pinned", "nobody pinned the matmul", forall(m, ~pinned(m)))
+UNPINNED = Hypothesis(
+    "not-pinned",
+    "nobody pinned the matmul",
+    forall(m, ~pinned(m)),
+    unshown=PLANNED,
+)
 UNPLACED = Hypothesis(
-    "result-not-placed", "the matmul's result has no buffer before planning", forall(m, ~placed(m))
+    "result-not-placed",
+    "the matmul's result has no buffer before planning",
+    forall(m, ~placed(m)),
+    unshown=PLANNED,
 )
 NOT_OFFLOADED = Hypothesis(
     "bank-not-host",
     "the bank is in no host memory, or op offload is off: else a device that wants large batches "
     "takes the matmul away from the memory",
     forall(m, is_host(bank_in(m)) >> ~op_offload),
+    unshown=PLANNED,
 )
 ONE_DECISION = Hypothesis(
     "one-decision-a-layer",
     "whether a matmul reads its bank is decided for the whole layer, under one condition",
     forall(m, layer, part_of(m, layer) >> equal(uses(m), cached(layer) & guard(layer))),
+    unshown=PLANNED,
 )
 ALL_SUPPORTED = Hypothesis(
     "cached-only-if-all-supported",
     "a layer is cached only if the device of the banks supports each of its matmuls",
     forall(m, layer, (part_of(m, layer) & cached(layer)) >> supports(owner(m), m)),
+    "t2-without-support",
 )
 
 THEOREM = Theorem(
@@ -128,7 +149,7 @@ THEOREM = Theorem(
     "at all.",
     "The passes are followed for one arbitrary matmul among any number of others, on any number "
     "of devices and memories: only pass 1 gives it a device, only pass 3 may move it. That a "
-    "first device exists uses that devices are finitely many.",
+    "first device exists is the induction of the last two steps: devices are finitely many.",
     (
         Step(
             "five passes",
@@ -150,6 +171,7 @@ THEOREM = Theorem(
                 m, m2, layer, conj(~equal(m, m2), part_of(m, layer), part_of(m2, layer), uses(m))
             ),
         ),
+        *FIRST_ONE,
     ),
     "Pass 1 is modelled for mul_mat_id, which is none of the ops that it exempts. Which higher "
     "device op offload takes is left open (any that supports and wants the op).",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .induction import FIRST_ONE
 from .logic import Sort, Symbol, Term, conj, disj, distinct, equal, exists, forall
 from .outline import Hypothesis, Step, Theorem
 from .vocabulary import Command, before, host, issued, strict_order, total_order, unique
@@ -231,8 +232,8 @@ THEOREM = Theorem(
     "queue or by the host are a queued one and a later host command; that one is in a split that "
     "waits for its target, or on the CPU. In the first case look at the first CPU split after "
     "the queued use: the split before it was on the asynchronous device, so it waits whether it "
-    "has inputs or not. That this first split exists uses that splits are finitely many. Between "
-    "passes the host waits for all devices, so one pass is enough.",
+    "has inputs or not. That this first split exists is the induction of the last two steps. "
+    "Between passes the host waits for all devices, so one pass is enough.",
     (
         Step(
             "one asynchronous device",
@@ -250,6 +251,7 @@ THEOREM = Theorem(
             GOAL,
             REUSE & exists(d, e, conj(distinct(d, e), distinct(d, cpu), distinct(e, cpu))),
         ),
+        *FIRST_ONE,
     ),
     "User callbacks are not uses: they must not touch compute buffers. All synchronous devices "
     "count as the CPU, whose memory they share. Each asynchronous device has one queue.",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .induction import FIRST_ONE
 from .logic import Symbol, Term, conj, disj, distinct, equal, exists, forall
 from .outline import Hypothesis, Step, Theorem
 from .vocabulary import Command, before, flag, issued, strict_order, total_order
+
+#: why no schedule shows what happens without
+BUILT = "it describes the execution that the proof builds or stretches"
 
 ends_before = Symbol("ends_before", (Command, Command))  # one execution: a ended, then b started
 built = Symbol("built", (Command, Command))  # an execution that a proof constructs
@@ -80,6 +84,7 @@ ISSUED = Hypothesis(
     "order-follows-issue",
     "nothing that is issued later is before something that is issued earlier",
     forall(a, b, before(a, b) >> issued(a, b)),
+    unshown=BUILT,
 )
 
 # -- the local condition suffices -----------------------------------------------------------------
@@ -102,11 +107,13 @@ RACE_FREE = Hypothesis(
     "i-writers-ordered",
     "every writer of the byte is ordered with the read",
     forall(w, writer(w) >> (before(w, read) | before(read, w))),
+    "t7-without-i",
 )
 WRITTEN = Hypothesis(
     "ii-due-writer-before",
     "some writer of the due version is before the read",
     conj(writer(some_due), due(some_due), before(some_due, read)),
+    "t7-without-ii",
 )
 REWRITTEN = Hypothesis(
     "iii-due-writer-between",
@@ -114,7 +121,16 @@ REWRITTEN = Hypothesis(
     "is before the read (used for the one that ends last)",
     (writer(last_other) & ~due(last_other) & before(last_other, read))
     >> conj(writer(between), due(between), before(last_other, between), before(between, read)),
+    "t7-without-iii",
 )
+
+INTERVALS = Hypothesis(
+    "commands-take-intervals",
+    "if a ended before b started and c before d, then a before d or c before b",
+    forall(a, b, c, d, (ends_before(a, b) & ends_before(c, d))
+           >> (ends_before(a, d) | ends_before(c, b))),
+    unshown="it is what an execution is; nothing that a schedule could lack",
+)  # fmt: skip
 
 # -- and is needed --------------------------------------------------------------------------------
 
@@ -122,16 +138,19 @@ UNORDERED = Hypothesis(
     "not-i",
     "a writer of the byte is not ordered with the read",
     conj(writer(other), ~before(other, read), ~before(read, other)),
+    unshown=BUILT,
 )
 NO_DUE = Hypothesis(
     "not-ii",
     "no writer of the due version is before the read",
     forall(w, conj(writer(w), due(w)) >> ~before(w, read)),
+    unshown=BUILT,
 )
 NOT_BETWEEN = Hypothesis(
     "not-iii",
     "between a writer of another version and the read there is no writer of the due version",
     forall(w, conj(writer(w), due(w), before(other, w)) >> ~before(w, read)),
+    unshown=BUILT,
 )
 OTHER_BEFORE = conj(writer(other), ~due(other), before(other, read))
 
@@ -177,6 +196,7 @@ WRONG_SOMEWHERE = Hypothesis(
     "copy-goes-wrong-somewhere",
     "in some execution the copy does not read the due version",
     execution(ends_before) & goes_wrong(ends_before),
+    unshown=BUILT,
 )
 LATEST = Hypothesis(
     "copy-is-a-latest-writer",
@@ -184,7 +204,7 @@ LATEST = Hypothesis(
     conj(
         before(copy, read), writer(copy),
         forall(w, conj(writer(w), before(copy, w)) >> ~before(w, read)),
-    ),
+    ), unshown=BUILT,
 )  # fmt: skip
 COPY_LAST = forall(w, writer(w) >> ~(built(copy, w) & built(w, read)))
 
@@ -222,7 +242,8 @@ THEOREM = Theorem(
     "read gets it in every execution.",
     "An execution gives each command an interval of time; it is represented by the relation "
     "\"a ended, then b started\". If: of the other versions' writers before the read take the one "
-    "that ends last (first step). Only if: each failing condition gives an execution that goes "
+    "that ends last (first step; one does by the last three: ends are in a row, and of finitely "
+    "many in a row one is the last). Only if: each failing condition gives an execution that goes "
     "wrong, built level by level from the issue order (steps two to four). Copies: by induction "
     "in issue order. If (i) holds and all latest writers before the read (at least one) always "
     "have the due version, then (ii) and (iii) hold. So if the local condition fails beside (i), "
@@ -265,7 +286,21 @@ THEOREM = Theorem(
             conj(execution(built), goes_wrong(built), built(copy, read), COPY_LAST),
             exists(w, conj(writer(w), before(w, read), distinct(w, copy))),
         ),
+        Step(
+            "ends are in a row",
+            "of two commands one ends no later than the other: what follows the later one follows "
+            "the earlier one",
+            (),
+            (INTERVALS,),
+            forall(
+                w, c,
+                forall(a, ends_before(w, a) >> ends_before(c, a))
+                | forall(a, ends_before(c, a) >> ends_before(w, a)),
+            ),
+            exists(a, b, ends_before(a, b)),
+        ),
+        *FIRST_ONE,
     ),
     "One byte at a time. Used beside the solver: a relation is the precedence of intervals iff it "
-    "is an interval order (Fishburn), and finiteness.",
+    "is an interval order (Fishburn), and that finite sets admit induction.",
 )  # fmt: skip

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from .induction import BEGINS
 from .logic import INT, Sort, Symbol, Term, conj, disj, distinct, equal, exists, forall
 from .outline import Hypothesis, Step, Theorem
-from .pigeonhole import PIGEONHOLE
+from .pigeonhole import ENDS, PIGEONHOLE
 from .vocabulary import flag, total_order
+
+#: why no schedule shows what happens without
+MISSES = "a miss costs time and makes no byte wrong; traces of the running policy show the bound"
 
 Slot = Sort("Slot")
 Expert = Sort("Expert")
@@ -57,12 +61,13 @@ NEWEST = Hypothesis(
                 conj(distinct(s, taken), distinct(t, taken), older(s, t)),
             ),
         ),
-    ),
+    ), unshown=MISSES,
 )  # fmt: skip
 OLDEST_GOES = Hypothesis(
     "least-recent-goes",
     "a miss takes the least recently used slot",
     (~is_hit) >> forall(s, distinct(s, taken) >> older(taken, s)),
+    unshown=MISSES,
 )
 
 
@@ -98,38 +103,74 @@ SHARED = Hypothesis(
     "one-list",
     "all layers share the list: what a layer selects enters it",
     selected <= added,
+    unshown=MISSES,
 )
 AT_LEAST_K = Hypothesis(
     "k-distinct-experts",
     "each layer selects at least k distinct experts a token",
     k <= selected,
+    unshown=MISSES,
 )
 AT_MOST_K = Hypothesis(
     "at-most-k-experts",
     "each layer selects at most k distinct experts a token",
     added <= k,
+    unshown=MISSES,
 )
-TOO_FEW = Hypothesis("too-few-slots", "slots ≤ k·(L−1)", slots <= bound)
+TOO_FEW = Hypothesis(
+    "too-few-slots",
+    "slots ≤ k·(L−1)",
+    slots <= bound,
+    unshown=MISSES,
+)
 ALL_LAYERS = Hypothesis(
     "all-other-layers-called",
     "between two calls of a layer each of the L−1 others is called",
     bound <= count,
+    unshown=MISSES,
 )
-ENOUGH = Hypothesis("one-slot-more", "slots ≥ k·(L−1) + 1", (bound + 1) <= slots)
+ENOUGH = Hypothesis(
+    "one-slot-more",
+    "slots ≥ k·(L−1) + 1",
+    (bound + 1) <= slots,
+    unshown=MISSES,
+)
 ONCE = Hypothesis(
     "others-called-once",
     "between two calls of a layer each of the L−1 others is called once",
     count <= bound,
+    unshown=MISSES,
 )
 NOT_YET = Hypothesis(
     "each-layer-once",
     "the layer was not called since the watched expert was touched",
     ~called(calling),
+    unshown=MISSES,
 )
 ONE_LAYER = Hypothesis(
     "experts-belong-to-their-layer",
     "only calls of an expert's layer touch it",
     forall(x, since(x) >> called(layer_of(x))),
+    unshown=MISSES,
+)
+
+NONE_SINCE = Hypothesis(
+    "none-touched-yet",
+    "just after the watched expert was touched nothing was touched since",
+    forall(x, ~since(x)),
+    unshown=BEGINS,
+)
+IS_NEWEST = Hypothesis(
+    "watched-is-newest",
+    "just after the watched expert was touched its slot is the most recently used",
+    forall(t, ~older(slot, t)),
+    unshown=BEGINS,
+)
+NO_CALL_YET = Hypothesis(
+    "no-layer-called-yet",
+    "before the first call after it, as many were touched as k·0",
+    equal(count, product),
+    unshown=BEGINS,
 )
 
 THEOREM = Theorem(
@@ -222,6 +263,28 @@ THEOREM = Theorem(
             (ENOUGH, ONCE),
             ~evicted,
         ),
+        Step(
+            "base: touched since, so newer",
+            "the first statement about slots holds when nothing was touched since",
+            (),
+            (NONE_SINCE,),
+            SINCE_ARE_NEWER,
+        ),
+        Step(
+            "base: newer, so touched since",
+            "the second one holds when the watched expert's slot is the newest",
+            (),
+            (IS_NEWEST,),
+            NEWER_ARE_SINCE,
+        ),
+        Step(
+            "base: no layer called",
+            "both statements about the count hold before the first call",
+            (),
+            (NO_CALL_YET,),
+            conj(product <= count, count <= product),
+        ),
+        *ENDS,
     ),
     "Decoding of one token at a time; each layer is called once a token.",
 )  # fmt: skip

@@ -262,14 +262,15 @@ def test_an_override_moves_weights_and_the_rest_closes_up() -> None:
     assert loads(dumps(found.schedule)) == found.schedule
 
 
-def test_the_experts_of_some_layers() -> None:
+@pytest.mark.parametrize("layers", [1, None])
+def test_the_experts_of_some_layers_and_of_all(layers: int | None) -> None:
     on_device = tuple(
         replace(t, buffer="wd", offset=Expr.of(256)) if t.name == WIDE else t
         for t in graph().tensors
     )
     base = schedule(tensors=on_device)
     assert plan(base).device_of("up") == "gpu"
-    found = plan(base, PlanOptions(cpu_moe=1, at=FEW))
+    found = plan(base, PlanOptions(cpu_moe=layers, at=FEW))
     assert found.graph.buffer(found.graph.tensor(WIDE).buffer or "").memory == "host"
     assert found.device_of("up") == "cpu"
 

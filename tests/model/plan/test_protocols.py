@@ -6,15 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from splitproof.exec.interleave import legal
 from splitproof.exec.replay import replay
 from splitproof.model.command import Copy, GetOutput, Record, SyncEvent, SyncQueue, Wait
 from splitproof.model.device import HOST, Contract, CopyRule, Device, Memory
 from splitproof.model.document import dumps, loads
 from splitproof.model.graph import Graph, Node
+from splitproof.model.ops import OPS as OP_TABLE
 from splitproof.model.plan.allocate import allocate
 from splitproof.model.plan.ggml_protocol import lower_ggml
 from splitproof.model.plan.lower import LowerError
 from splitproof.model.plan.overlap import lower_overlapped
+from splitproof.model.plan.planner import plan, unplanned
 from splitproof.model.read.ggml_dump import read_dump
 from splitproof.model.report import Report, Verdict
 from splitproof.model.schedule import Schedule, Split
@@ -89,7 +92,7 @@ def reproduced(schedule: Schedule, report: Report) -> bool:
 
 @pytest.mark.parametrize(
     ("schedule", "wait", "rule"),
-    [(BARE, False, "AL001"), (TWO, True, "AL001"), (PIPELINE, True, "OR001")],
+    [(BARE, False, "AL001"), (TWO, True, "AL001"), (PIPELINE, True, "PP001")],
     ids=["a split without inputs", "two asynchronous devices", "a copy on the source's queue"],
 )
 def test_the_known_faults(schedule: Schedule, wait: bool, rule: str) -> None:
@@ -202,6 +205,57 @@ def test_a_recorded_pipeline_overwrites_a_copy_that_is_still_read() -> None:
     assert report.verdict is Verdict.VIOLATED
     assert any("FAKE1#l_out-2#0" in f.message for f in report.failures)
     assert check(lower_overlapped(schedule)).verdict is Verdict.PROVED
+
+
+def with_a_second_device(schedule: Schedule) -> Schedule:
+    """A recorded decode graph, planned for one device more than was there.
+
+    FAKE1 is FAKE0 again with a memory of its own, and computes the weights of the experts.  What
+    the recording does not say of the chosen ids is added: they are the first of the sorted ones.
+    """
+    graph = schedule.graph
+    first = graph.devices[0]
+    moved = {
+        node.dst for node in graph.nodes
+        if node.dst.startswith("ffn_moe_weights") and not OP_TABLE[node.op].view
+    }  # fmt: skip
+
+    def changed(tensor: Tensor) -> Tensor:
+        if tensor.name.startswith("ffn_moe_topk"):
+            return replace(tensor, about=False, offset=Expr.of(0))
+        return replace(tensor, pin="FAKE1") if tensor.name in moved else tensor
+
+    graph = replace(
+        graph,
+        memories=(*graph.memories, Memory("FAKE1")),
+        devices=(
+            first, replace(first, name="FAKE1", memory="FAKE1", reads=("FAKE1",)),
+            *graph.devices[1:],
+        ),
+        tensors=tuple(map(changed, graph.tensors)),
+        nodes=tuple(
+            replace(n, supported_by=(*n.supported_by, "FAKE1"))
+            if n.dst in moved and n.supported_by is not None else n
+            for n in graph.nodes
+        ),
+    )  # fmt: skip
+    return plan(replace(unplanned(schedule), graph=graph, repeat=2))
+
+
+@needs_data
+def test_a_recorded_graph_over_two_devices_overwrites_ids_that_one_still_reads() -> None:
+    # The CPU sorts the ids, FAKE1 and FAKE0 read them, and the CPU, which waits for FAKE0 alone,
+    # writes the next activations over them.
+    schedule = with_a_second_device(recorded("olmoe-q4_K.29-fake1-no-ROPE-ARGSORT-GLU", 1))
+    wrong = allocate(lower_ggml(schedule), list_order=True, devices=("CPU",))
+    report = check(wrong)
+    assert {f.rule for f in report.failures} == {"AL001"}
+    (finding,) = report.failures
+    assert "copy ffn_moe_topk-3 → FAKE1#ffn_moe_topk-3" in finding.message
+    assert finding.counterexample is not None
+    assert legal(wrong, dict(finding.counterexample.symbols), finding.counterexample.order)
+    right = allocate(lower_ggml(schedule), devices=("CPU",))
+    assert check(right).verdict is Verdict.PROVED
 
 
 @needs_data

@@ -23,18 +23,35 @@ NAMES = sorted(
 RULE = {
     "t1-two-ahead": "PF002",
     "t1-without-await": "PF005",
+    "t1-without-callback-rule": "PF002",
+    "t1-without-target-live": "PF004",
     "t1-without-earlier-awaited": "PF002",
     "t1-without-usage-guard": "PF001",
     "t1-without-views-resolved": "PF002",
     "t1-without-waits-moved": "PF003",
     "t1-without-written-guard": "PF002",
+    "t2-without-support": "BK001",
     "t3-other-queue": "BK003",
+    "t3-too-few-slots": "BK004",
+    "t5-id-out-of-range": "CE006",
+    "t4-device-to-device": "PP001",
+    "t4-event-not-after-every-split": "PP001",
     "t5-other-ids": "CE002",
     "t6-peer-on-target-queue": "AL001",
     "t6-three-devices": "AL001",
     "t6-without-entry-wait": "AL001",
     "t6-without-target-wait": "AL001",
+    "t7-without-i": "OR001",
+    "t7-without-ii": "OR003",
+    "t7-without-iii": "OR002",
 }
+
+
+def test_a_hypothesis_has_a_document_or_a_reason() -> None:
+    for name in MODULES:
+        for step in theorem(name).steps:
+            for hypothesis in step.hypotheses:
+                assert bool(hypothesis.document) != bool(hypothesis.unshown), hypothesis.name
 
 
 def test_every_document_belongs_to_a_hypothesis() -> None:

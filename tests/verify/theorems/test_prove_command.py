@@ -30,7 +30,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_questions_as_files(tmp_path: Path) -> None:
     assert invoke(["prove", "-q", "T5", "--smt2", str(tmp_path / "out")]) == 0
-    assert len(list((tmp_path / "out").glob("T5-*.smt2"))) == 16
+    assert len(list((tmp_path / "out").glob("T5-*.smt2"))) == 20
 
 
 def test_an_unknown_theorem(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,161 @@
+"""Products with plain weights (float32, float16, bfloat16): rows as they stand, along each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from .emit import F32, I8, I16, I32, I64, PATHS, Portable, Value, constant, vector
+from .native import stamp
+
+#: Types by number, and the bytes of an element.
+PLAIN = {"f32": 0, "f16": 1, "bf16": 2}
+BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+#: Rows and columns that are multiplied at once.
+ROWS, COLUMNS = 2, 4
+#: Sums beside each other where one row meets one column: an addition takes some cycles.
+CHAINS = 4
+
+
+def _weights(p: Portable, kind: int, pointer: Value, lanes: int) -> Value:
+    """Elements of a row as float32; exact."""
+    if kind == PLAIN["f32"]:
+        return p.load(pointer, vector(F32, lanes))
+    bits = p.load(pointer, vector(I16, lanes))
+    if kind == PLAIN["f16"]:
+        return p.widen(bits)
+    wide = p.builder.zext(bits, vector(I32, lanes))
+    ints = p.builder.shl(wide, constant(vector(I32, lanes), 16))
+    return p.builder.bitcast(ints, vector(F32, lanes))
+
+
+def _lane_sum(p: Portable, lanes: Value) -> Value:
+    """All lanes, added pairwise."""
+    count = lanes.type.count
+    while count > 1:
+        count //= 2
+        halves = []
+        for first in (0, count):
+            places = ir.Constant(vector(I32, count), list(range(first, first + count)))
+            halves.append(p.builder.shuffle_vector(lanes, lanes, places))
+        lanes = p.builder.fadd(*halves)
+    return lanes
+
+
+def _dots(p: Portable, kind: int, rows: Sequence[Value], columns: Sequence[Value], n: Value,
+          out: Value, chains: int) -> None:  # fmt: skip
+    """Each row times each column, n elements; to ``out``, the columns outside."""
+    b, size = p.builder, (4, 2, 2)[kind]
+    step = p.rows * chains
+    whole = b.mul(b.udiv(n, I64(step)), I64(step))
+    zeros = {lanes: constant(vector(F32, lanes), 0.0) for lanes in (p.rows, 1)}
+
+    def totals(lanes: int, depth: int) -> list[list[Value]]:
+        return [
+            [cgutils.alloca_once_value(b, zeros[lanes]) for _ in range(depth)]
+            for _ in range(len(rows) * len(columns))
+        ]
+
+    def accumulate(places: list[list[Value]], start: Value, lanes: int) -> None:
+        for chain in range(len(places[0])):
+            at = b.add(start, I64(chain * lanes))
+            place, byte = b.mul(at, I64(4)), b.mul(at, I64(size))
+            left = [_weights(p, kind, p.at(row, byte), lanes) for row in rows]
+            for c, column in enumerate(columns):
+                right = p.load(p.at(column, place), vector(F32, lanes))
+                for r, weight in enumerate(left):
+                    total = places[c * len(rows) + r][chain]
+                    b.store(p.fma(weight, right, b.load(total)), total)
+
+    wide, single = totals(p.rows, chains), totals(1, 1)
+    with cgutils.for_range_slice(b, I64(0), whole, I64(step)) as (index, _):
+        accumulate(wide, index, p.rows)
+    with cgutils.for_range_slice(b, whole, n, I64(1)) as (index, _):
+        accumulate(single, index, 1)
+    for index, (many, (one,)) in enumerate(zip(wide, single, strict=True)):
+        total = b.load(many[0])
+        for other in many[1:]:
+            total = b.fadd(total, b.load(other))
+        p.store(b.fadd(_lane_sum(p, total), b.load(one)), p.at(out, 4 * index))
+
+
+def _code(kind: int, path: int, rows: int, columns: int, chains: int) -> Callable[..., Any]:
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        n, out, *addresses = args[3:]
+        pointers = [builder.inttoptr(value, I8.as_pointer()) for value in (out, *addresses)]
+        p = PATHS[path](builder)
+        _dots(p, kind, pointers[1 : 1 + rows], pointers[1 + rows :], n, pointers[0], chains)
+        return context.get_dummy_value()
+
+    return generate
+
+
+@intrinsic(prefer_literal=True)
+def _one(
+    typing: Any, kind: Any, path: Any, text: Any, n: Any, out: Any, row: Any, column: Any
+) -> Any:
+    """``kind``, ``path`` and ``text`` are known when it is compiled; the others are addresses."""
+    u = types.uint64
+    code = _code(kind.literal_value, path.literal_value, 1, 1, CHAINS)
+    return types.void(kind, path, text, types.int64, u, u, u), code
+
+
+@intrinsic(prefer_literal=True)
+def _tile(
+    typing: Any, kind: Any, path: Any, text: Any, n: Any, out: Any, r0: Any, r1: Any,
+    c0: Any, c1: Any, c2: Any, c3: Any,
+) -> Any:  # fmt: skip
+    u = types.uint64
+    code = _code(kind.literal_value, path.literal_value, ROWS, COLUMNS, 1)
+    return types.void(kind, path, text, types.int64, u, u, u, u, u, u, u), code
+
+
+@cache
+def plain(kind: int, path: int) -> Any:
+    """The kernel for one type (a number of ``PLAIN``) and one instruction set."""
+    text = stamp("emit", "dots")
+
+    @njit(cache=True, nogil=True)
+    def kernel(
+        w: Any, planes: Any, step: Any, rows: Any, n: Any, groups: Any, columns: Any,
+        results: Any, x: Any, dst: Any, d0: Any, out: Any, out_at: Any,
+    ) -> None:  # fmt: skip
+        """As that of ``products``; ``x``: address of the float32 rows of activations."""
+        u = np.uint64
+        size = u(4 * n)
+        for g in range(len(groups) - 1):
+            first, last = groups[g], groups[g + 1]
+            if first == last:
+                continue
+            tiled = first + (last - first) // COLUMNS * COLUMNS
+            for row in range(0, rows, ROWS):
+                # A last odd row is computed twice.
+                other = min(row + 1, rows - 1)
+                left = w + u(planes[g]) + u(row) * u(step)
+                right = w + u(planes[g]) + u(other) * u(step)
+                for c in range(first, tiled, COLUMNS):
+                    _tile(
+                        kind, path, text, n, out_at, left, right, x + u(columns[c]) * size,
+                        x + u(columns[c + 1]) * size, x + u(columns[c + 2]) * size,
+                        x + u(columns[c + 3]) * size,
+                    )  # fmt: skip
+                    for k in range(COLUMNS):
+                        at = results[c + k]
+                        dst[at + row * d0] = out[2 * k]
+                        dst[at + other * d0] = out[2 * k + 1]
+                for c in range(tiled, last):
+                    column = x + u(columns[c]) * size
+                    _one(kind, path, text, n, out_at, left, column)
+                    dst[results[c] + row * d0] = out[0]
+                    if other > row:
+                        _one(kind, path, text, n, out_at, right, column)
+                        dst[results[c] + other * d0] = out[0]
+
+    return kernel

@@ -1,0 +1,82 @@
+"""Rows of quantised weights as panels of 16, in which the same word of each row stands together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from .blocks import FORMS
+from .emit import I16, I32, PANEL
+from .native import address
+
+
+def _mover(kind: Any) -> Any:
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        target, source = (builder.inttoptr(a, kind.as_pointer()) for a in args)
+        value = builder.load(source)
+        value.align = 1
+        builder.store(value, target).align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64), generate
+
+
+@intrinsic
+def _move_half(typing: Any, target: Any, source: Any) -> Any:
+    return _mover(I16)
+
+
+@intrinsic
+def _move_word(typing: Any, target: Any, source: Any) -> Any:
+    return _mover(I32)
+
+
+@njit(cache=True, nogil=True)
+def to_panel(target: Any, source: Any, step: Any, rows: Any, blocks: Any, form: Any) -> None:
+    """Rows at ``source``, ``step`` bytes apart, as a panel at ``target``; absent rows stay."""
+    size, halves, places, first, words = form
+    u = np.uint64
+    for block in range(blocks):
+        at = target + u(block) * u(PANEL * size)
+        for row in range(rows):
+            start = source + u(row) * u(step) + u(block) * u(size)
+            out = at + u(2 * row)
+            for k in range(halves):
+                _move_half(out + u(2 * PANEL * k), start + u(places[k]))
+            out = at + u(2 * PANEL * halves + 4 * row)
+            for k in range(words):
+                _move_word(out + u(4 * PANEL * k), start + u(first + 4 * k))
+
+
+@njit(cache=True, nogil=True)
+def _pack(weights: Any, step: Any, rows: Any, blocks: Any, form: Any, panel: Any) -> None:
+    """Whole panels of packed rows, in place; rows that fill no panel stay as they are.
+
+    ``panel``: address of the bytes of one panel.
+    """
+    u = np.uint64
+    words = PANEL * step // 4
+    for row in range(0, rows // PANEL * PANEL, PANEL):
+        start = weights + u(row) * u(step)
+        # Always 16 here; were it a constant, the loop over them would be unrolled at great length.
+        count = min(PANEL, rows - row)
+        to_panel(panel, start, step, count, blocks, form)
+        for k in range(words):
+            _move_word(start + u(4 * k), panel + u(4 * k))
+
+
+def pack_rows(raw: NDArray[np.uint8], kind: str, n: int, rows: int) -> None:
+    """Rows of n elements without holes, ``rows`` in each matrix, as panels, in place."""
+    form = next(form for form in FORMS if form.name == kind)
+    blocks = n // form.block
+    step = blocks * form.bytes
+    panel = np.empty(PANEL * step, np.uint8)
+    for start in range(0, len(raw), rows * step):
+        _pack(
+            np.uint64(address(raw) + start), step, rows, blocks, form.shape,
+            np.uint64(address(panel)),
+        )  # fmt: skip

@@ -1,0 +1,56 @@
+"""What a run gives: outputs, and what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..model.schedule import Schedule
+from .bank import BankCounters, ExpertCopyCounters
+from .quant import Array
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """How often an op ran on a weight type, ``compiled`` or on the NumPy reference."""
+
+    op: str
+    dtype: str
+    compiled: bool
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTraffic:
+    """What moved from one memory to another (``source`` may be ``target``)."""
+
+    source: str
+    target: str
+    bytes: int
+    transfers: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run gave.
+
+    ``outputs``: per pass, what each ``get_output`` read, of shape ``ne`` (innermost first).
+    ``seconds``: per phase and over all threads, compilation of kernels included in ``compute``.
+    ``prefetches``: how many were issued.
+    """
+
+    schedule: Schedule
+    symbols: Mapping[str, int]
+    outputs: tuple[Mapping[str, Array], ...]
+    traffic: tuple[MemoryTraffic, ...]
+    banks: Mapping[str, BankCounters]
+    expert_copies: Mapping[str, ExpertCopyCounters]
+    kernels: tuple[KernelUse, ...]
+    seconds: Mapping[str, float]
+    prefetches: int = 0
+
+    @property
+    def fallbacks(self) -> int:
+        """How many computes ran on the reference for want of a kernel."""
+        return sum(use.count for use in self.kernels if not use.compiled)

@@ -1,0 +1,88 @@
+"""Random split-level graphs through every lowering, to the checker and to random orders."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_splits import split_schedule
+from splitproof.exec.replay import fuzz, replay
+from splitproof.model.document import dumps, from_dict, loads
+from splitproof.model.plan.lowering import Lowering, lower_as
+from splitproof.model.report import Verdict
+from splitproof.model.schedule import Schedule
+from splitproof.verify.check import check
+
+SETTINGS = settings(
+    max_examples=50, deadline=None, derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)  # fmt: skip
+
+
+def unordered_without_events() -> Schedule:
+    return from_dict({
+        "format": "splitproof/1",
+        "memories": {"host": {"host": True}, "v0": {}},
+        "buffers": {"weights": {"memory": "host", "usage": "weights", "bytes": 64}},
+        "devices": [
+            {"name": "gpu0", "memory": "v0", "reads": ["v0"], "copy": "unordered",
+             "async": True, "events": False},
+            {"name": "cpu", "memory": "host", "reads": ["host"]},
+        ],
+        "tensors": {
+            "w": {"dtype": "f32", "shape": [4], "buffer": "weights", "offset": 0},
+            "c": {"dtype": "f32", "shape": [4], "output": True},
+        },
+        "nodes": [{"op": "custom", "dst": "c", "src": ["w"]}],
+        "assignment": {"c": "gpu0"},
+        "splits": [{"device": "gpu0", "nodes": [0, 1], "inputs": ["w"]}],
+    })  # fmt: skip
+
+
+SPLITS = st.randoms(use_true_random=False).map(split_schedule)
+PREFETCH = ("none", 0), ("one-ahead", 0), ("staging", 2), ("staging", 3)
+
+
+def of(schedule: Schedule, choice: Lowering) -> Schedule:
+    return loads(dumps(lower_as(schedule, choice).schedule))
+
+
+@SETTINGS
+@given(SPLITS, st.sampled_from(PREFETCH), st.booleans(), st.sampled_from(("own", "order")))
+def test_what_only_waits_for_dependences_is_right(
+    schedule: Schedule, prefetch: tuple[str, int], chosen: bool, place: str
+) -> None:
+    if schedule.graph.n_copies > 1 and prefetch[0] == "staging":
+        prefetch = "none", 0  # a ring keeps one copy of a weight
+    program = of(schedule, Lowering("overlapped", *prefetch, chosen, place))
+    report = check(program)
+    assert report.verdict is Verdict.PROVED, [*report.failures, *report.gaps]
+    sizes = {name: high for name, _, high in program.graph.symbols}
+    assert fuzz(program, sizes, runs=3).replay is None
+
+
+@SETTINGS
+@given(SPLITS, st.sampled_from(("own", "order")))
+def test_what_waits_for_everything_is_right(schedule: Schedule, place: str) -> None:
+    report = check(of(schedule, Lowering("plain", place=place)))
+    assert report.verdict is Verdict.PROVED, [*report.failures, *report.gaps]
+
+
+@SETTINGS
+@given(SPLITS, st.sampled_from(("own", "order", "list")))
+def test_what_ggml_issues_is_right_or_shown_wrong(schedule: Schedule, place: str) -> None:
+    program = of(schedule, Lowering("ggml", place=place))
+    report = check(program)
+    assert report.verdict in (Verdict.PROVED, Verdict.VIOLATED), report.gaps
+    for finding in report.failures:
+        assert finding.counterexample is not None, finding
+        assert replay(program, finding.counterexample).reproduced, finding
+
+
+def test_a_host_wait_tells_nothing_of_the_command_that_it_is_for() -> None:
+    # The host waits for the copy of w before it issues c, which itself runs on the queue that it
+    # waited for; the output is read after a wait of its own.
+    schedule = unordered_without_events()
+    program = of(schedule, Lowering("overlapped"))
+    last = [command.do for command in program.program or ()][-3:]
+    assert last == ["compute", "sync_queue", "get_output"]
+    assert check(program).verdict is Verdict.PROVED
