@@ -42,7 +42,7 @@ def check_bounds(name: str, kernel: Kernel) -> Bounds:
     answers: Answers = {}
     identity: tuple[Any, ...] = ()
     paths = 0
-    for choices in product(*(p.choices for p in kernel.parameters if _chosen(p))):
+    for choices in product(*_choices(kernel)):
         decisions: list[bool] = []
         while True:
             run = Run(kernel, choices, decisions, answers)
@@ -69,8 +69,8 @@ def check_bounds(name: str, kernel: Kernel) -> Bounds:
     return Bounds(name, paths, len(kept), judge.questions, tuple(dict.fromkeys(judge.faults)))
 
 
-def _chosen(parameter: Any) -> bool:
-    return isinstance(parameter, Value) and bool(parameter.choices)
+def _choices(kernel: Kernel) -> list[tuple[int, ...]]:
+    return [p.choices for p in kernel.parameters if isinstance(p, Value) and p.choices]
 
 
 def _key(access: Access) -> str:

@@ -132,8 +132,8 @@ class Run:
     # -- what there is --------------------------------------------------------------------------
 
     def _thread(self) -> None:
-        grid = [self.fresh(f"block{axis}", self.sizes.term(size))
-                for axis, size in zip("xyz", (*self.kernel.grid, "1", "1"), strict=False)]  # fmt: skip
+        along = zip("xyz", (*self.kernel.grid, "1", "1"), strict=False)
+        grid = [self.fresh(f"block{axis}", self.sizes.term(size)) for axis, size in along]
         self.thread = self.fresh("thread", z3.IntVal(self.kernel.threads))
         self.identity = (*(block.rest for block in grid), self.thread.rest)
         one = Num(self, z3.IntVal(0))
@@ -247,7 +247,7 @@ class Run:
             raise Unclear("a remainder of what may be negative, or by what may be 0")
         return self.fresh("remainder", b.rest)
 
-    # -- helpers with a meaning of their own: the lemmas of verify/kernel.py -------------------------
+    # -- helpers with a meaning of their own: the lemmas of verify/kernel_lemma.py --------------
 
     def row_place(self, row: Num, ne1: Num, ne2: Num) -> tuple[Num, ...]:
         return self._places("row_place", row, ne1, ne2)
@@ -310,7 +310,12 @@ class Run:
             elif hasattr(known.get(name), "py_func"):
                 body = self.function(known[name])
                 known[name] = self.rank(body) if name == "_rank" else body
-        known |= {"cuda": self.cuda, "range": self.range, "np": _Floats(self), "math": _Floats(self)}
+        known |= {
+            "cuda": self.cuda,
+            "range": self.range,
+            "np": _Floats(self),
+            "math": _Floats(self),
+        }
         return types.FunctionType(plain.__code__, known, plain.__name__, None, plain.__closure__)
 
     def execute(self) -> None:

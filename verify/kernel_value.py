@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import z3
+
+if TYPE_CHECKING:
+    from .kernel_run import Run
 
 #: the tensor and the dimension of a stride
 Stride = tuple[str, int]
@@ -28,7 +31,7 @@ class Num:
     elements).  ``factors``: the two numbers that it is the product of.
     """
 
-    run: Any
+    run: Run
     rest: Any
     strides: dict[Stride, Any] = field(default_factory=dict)
     divisor: int = 1
@@ -143,7 +146,7 @@ class Num:
 class Opaque:
     """A value that no index hangs on: a float, or bits of a weight."""
 
-    run: Any
+    run: Run
 
     def _same(self, *_: Any) -> Opaque:
         return self
@@ -153,8 +156,7 @@ class Opaque:
     __lshift__ = __rlshift__ = __iadd__ = __ior__ = __neg__ = __abs__ = _same
 
     def _unknown(self, *_: Any) -> bool:
-        answer: bool = self.run.either()
-        return answer
+        return self.run.either()
 
     __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _unknown
 

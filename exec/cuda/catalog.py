@@ -1,4 +1,4 @@
-"""Every CUDA kernel with what its launch promises: for the offline compiler and the bounds proof."""
+"""Every CUDA kernel with what its launch promises, for the offline compiler and the proof."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def _rows_of(tensor: str) -> tuple[str, ...]:
     return (f"{tensor}.1*{tensor}.2*{tensor}.3",)
 
 
-def _alike(a: str, b: str, dimensions: range | tuple[int, ...] = _ALL) -> tuple[tuple[str, str], ...]:
+def _alike(
+    a: str, b: str, dimensions: range | tuple[int, ...] = _ALL
+) -> tuple[tuple[str, str], ...]:
     return tuple((f"{a}.{n}", f"{b}.{n}") for n in dimensions)
 
 
@@ -138,7 +140,8 @@ def _moves() -> dict[str, Kernel]:
             (*_strided("x"), *_strided("bias"), Size("bias.1"), *_strided("ids", "i32"),
              *_strided("y"), Shape("y"), Flag()),
             _rows_of("y"), THREADS,
-            (*_alike("x", "y"), ("bias.0", "y.0"), ("ids.0", "y.1"), ("ids.1", "y.2"), ("y.3", "1")),
+            (*_alike("x", "y"), ("bias.0", "y.0"), ("ids.0", "y.1"), ("ids.1", "y.2"),
+             ("y.3", "1")),
         ),
     }  # fmt: skip
 
@@ -170,12 +173,19 @@ def _products() -> dict[str, Kernel]:
     for name, halves in products.BLOCK_HALVES.items():
         weights, kind = (Data("w", "u16", halves), *w), KINDS[name]
         found[f"mul_mat {name}"] = Kernel(
-            products.block_product(kind, halves), (*weights, *quants, *y), plain_grid, THREADS,
-            (*same, whole), grouped,
+            products.block_product(kind, halves),
+            (*weights, *quants, *y),
+            plain_grid,
+            THREADS,
+            (*same, whole),
+            grouped,
         )
         found[f"mul_mat_id {name}"] = Kernel(
-            products.block_product_id(kind, halves), (*weights, *quants, *chosen, *y, Flag()),
-            id_grid, THREADS, (*same_id, whole),
+            products.block_product_id(kind, halves),
+            (*weights, *quants, *chosen, *y, Flag()),
+            id_grid,
+            THREADS,
+            (*same_id, whole),
         )
     for name in ("f32", "f16", "bf16"):
         weights, kind = (Data("w", "f32" if name == "f32" else "u16"), *w), KINDS[name]
@@ -184,7 +194,10 @@ def _products() -> dict[str, Kernel]:
             products.plain_product(kind), (*weights, *x, *y), plain_grid, THREADS, same, grouped
         )
         found[f"mul_mat_id {name}"] = Kernel(
-            products.plain_product_id(kind), (*weights, *x, *chosen, *y, Flag()), id_grid, THREADS,
+            products.plain_product_id(kind),
+            (*weights, *x, *chosen, *y, Flag()),
+            id_grid,
+            THREADS,
             same_id,
         )
     return found

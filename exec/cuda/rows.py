@@ -72,7 +72,7 @@ def _soft_max(
     most = block_max(most, scratch, cuda.threadIdx.x)
     total = np.float64(0)
     if sink_step and cuda.threadIdx.x == 0:
-        total = math.exp(np.float64(sinks[i2 * sink_step]) - most)
+        total += math.exp(np.float64(sinks[i2 * sink_step]) - most)
     for k in range(cuda.threadIdx.x, ne[0], cuda.blockDim.x):
         value = x[at + k * s[0]] * scale
         if kind != NO_MASK:

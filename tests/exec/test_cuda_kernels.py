@@ -57,7 +57,10 @@ def test_mul_mat_id(kind: str, ids: list[list[int]], shared: bool) -> None:
 
 
 def test_an_expert_that_is_not_there() -> None:
-    w, x = weights("f32", (32, 2, 4), "packed"), place("x", "f32", (32, 1, 1), normal(2, (32, 1, 1)))
+    w, x = (
+        weights("f32", (32, 2, 4), "packed"),
+        place("x", "f32", (32, 1, 1), normal(2, (32, 1, 1))),
+    )
     chosen, y = place("ids", "i32", (2, 1), np.array([[0], [4]])), place("y", "f32", (2, 2, 1))
     with pytest.raises(OutOfRange, match="outside the table"):
         run("matmul", "mul_mat_id", y, [w, x, chosen])
@@ -251,6 +254,9 @@ def test_fill_and_add_id() -> None:
     run("moves", "fill", y, [], value=2.5)
     assert (y.value == 2.5).all()
     x, bias = place("x", "f32", (4, 2, 3), normal(18, (4, 2, 3))), weights("f32", (4, 6), "gaps")
-    ids, y = place("i", "i32", (2, 3), np.array([[0, 5, 2], [1, 1, 3]])), place("y", "f32", (4, 2, 3))
+    ids, y = (
+        place("i", "i32", (2, 3), np.array([[0, 5, 2], [1, 1, 3]])),
+        place("y", "f32", (4, 2, 3)),
+    )
     node = run("moves", "add_id", y, [x, bias, ids])
     assert (y.value == due(node, y, [x, bias, ids])).all()
