@@ -9,19 +9,15 @@ from ..model.command import Callback, Command, Compute, CopyExperts, FillBank, P
 from ..model.device import Usage
 from ..model.graph import Bank
 from ..model.schedule import same_layout
-from ..model.symbol import Expr
 from ..model.tensor import Tensor
 from .access import Read, Write, expert_stride, starts_with_content
 from .obligation import Judge
 from .order import Order
 from .region import Region
 from .sequential import INITIAL, Event, covers
-from .slice import Near, near
 
 #: a split of a pass: ``(pass, split)``
 Place = tuple[int, int]
-#: where a write touches a byte, if that is not plain
-_MAYBE = ("not", False)
 #: commands that make something new; all others move bytes
 _MAKERS = (Compute, Callback, FillBank, SetInput)
 
@@ -38,8 +34,8 @@ def _whole(region: Region) -> bool:
 
 def _alike(left: Tensor, right: Tensor) -> bool:
     """Whether the k-th byte of one is as far from its first as the k-th byte of the other."""
-    return left.extent == right.extent and (
-        same_layout(left, right) or (left.packed and right.packed)
+    return left is right or (
+        left.extent == right.extent and (same_layout(left, right) or (left.packed and right.packed))
     )
 
 
@@ -58,8 +54,7 @@ class Plain:
     """A read of a whole tensor.
 
     ``due``: the event whose version all its bytes should have.  ``before``: the writes of the
-    bytes that are before the read, in issue order, but for those that a later one of them surely
-    covers; ``rest``: those that are not ordered with it.
+    bytes that are before the read, in issue order; ``rest``: those that are not ordered with it.
     ``obligations``: as many as the judge would decide.
     """
 
@@ -75,7 +70,7 @@ class Fetched:
     """A plain read whose bytes ``fetch`` brought, a prefetch or a copy of experts.
 
     ``origin``: what the fetch reads; ``source``: the writes of those bytes; ``others``: the other
-    writes among those of the plain read.
+    writes of the bytes that it fills.
     """
 
     plain: Plain
@@ -109,41 +104,28 @@ class Tensors:
     def __init__(self, judge: Judge) -> None:
         self.judge, self.schedule = judge, judge.schedule
         self.footprints, self.order = judge.footprints, judge.order
-        self._fetched_to: set[tuple[type[Command], str, Expr]] | None = None
-        self._made: dict[Place, list[Write]] | None = None
         self._brought: dict[tuple[int, str, str, Event], bool] = {}
+        self._made: dict[Place, list[Write]] = {}
 
     # -- forms ------------------------------------------------------------------------------------
 
     def plain(self, read: Read) -> Plain | None:
         """The read, if it and all that may meet its bytes are whole, and one event is due."""
-        if not _alike(read.region.tensor, read.due):
+        due, writers = self._due(read), self._whole_writers(read)
+        if due is None or writers is None or not _alike(read.region.tensor, read.due):
             return None
         if read.region.extent.bounds(self.schedule.graph.ranges)[1] < 1:
             return None  # no byte, no obligation
-        due = self._due(read)
-        found = self._near(read) if due is not None else None
-        if due is None or found is None:
-            return None
-        before = tuple(n.write for n in found if n.ended)
-        rest = tuple(n.write for n in found if not n.ended)
+        order, here = self.order.before, read.part
+        before = tuple(w for w in writers if order(w.part, here))
+        rest = tuple(w for w in writers if not order(w.part, here) and not order(here, w.part))
         return Plain(read, due, before, rest, len(rest) + asked(before, self.order))
 
     def fetched(self, plain: Plain, kind: type[Prefetch | CopyExperts]) -> Fetched | None:
         """A read in a split of what the last write before it, of that kind, fetched for it."""
         read = self.order.parts[plain.read.part]
         command = self.command(plain.read)
-        writers: Sequence[Write] = (*plain.before, *plain.rest)
-        fetches = [w for w in writers if isinstance(self.command(w), kind)]
-        if not fetches and self._is_fetched(
-            plain.read.region, kind
-        ):  # another write hides the fetch
-            writers = self.footprints.writers(plain.read)
-            fetches = [
-                w for w in writers
-                if isinstance(self.command(w), kind)
-                and not self.order.before(plain.read.part, w.part)
-            ]  # fmt: skip
+        fetches = [w for w in (*plain.before, *plain.rest) if isinstance(self.command(w), kind)]
         if not isinstance(command, Compute) or command.split is None or not fetches:
             return None
         fetch = fetches[-1]
@@ -156,18 +138,9 @@ class Tensors:
             return None
         return Fetched(
             plain, fetch, fetch.source, tuple(source),
-            tuple(w for w in writers if w is not fetch),
+            tuple(w for w in self.footprints.writers(plain.read) if w is not fetch),
             self.place(fetch), (read.iteration, command.split),
         )  # fmt: skip
-
-    def _is_fetched(self, region: Region, kind: type[Prefetch | CopyExperts]) -> bool:
-        """Whether any command of that kind fetches something to just there."""
-        if self._fetched_to is None:
-            self._fetched_to = {
-                (type(self.command(w)), w.region.space, w.region.start)
-                for w in self.footprints.writes
-            }
-        return (kind, region.space, region.start) in self._fetched_to
 
     def _by_its_base(self, write: Write, origin: Read) -> bool:
         """Whether a node or user code writes, and a tensor of the base that is read: the setting
@@ -180,35 +153,16 @@ class Tensors:
     def _whole_writers(self, read: Read) -> list[Write] | None:
         """What may write the bytes of a read, if all of it writes all of them.  A copy of experts
         counts only for a read of experts of the same size."""
-        writers = self.footprints.writers(read)
-        return (
-            writers
-            if _whole(read.region) and all(self._matches(w, read) for w in writers)
-            else None
-        )
-
-    def _near(self, read: Read) -> list[Near] | None:
-        """The same for the writes that matter to a read: what a later write surely covers, and
-        what starts after the read, may be anything."""
-        if not _whole(read.region):
-            return None
-        lines = self.footprints.lines(read)
-        found = near(self.order, read.part, lines, lambda w: self._surely(w, read) or _MAYBE)
-        return found if all(self._matches(n.write, read) for n in found) else None
-
-    def _surely(self, write: Write, read: Read) -> bool:
-        return write.experts is None and self._matches(write, read)
-
-    def _matches(self, write: Write, read: Read) -> bool:
-        """Whether both are of the same whole bytes, and of the same experts where not of all."""
-        there, here = write.region, read.region
-        if not _whole(there):
-            return False
-        if write.experts is not None and (
-            read.experts is None or read.experts.stride != write.experts.stride
-        ):
-            return False
-        return there.start == here.start and there.extent == here.extent
+        writers, here = self.footprints.writers(read), read.region
+        for write in writers:
+            there = write.region
+            if not _whole(there) or (there.start, there.extent) != (here.start, here.extent):
+                return None
+            if write.experts is not None and (
+                read.experts is None or read.experts.stride != write.experts.stride
+            ):
+                return None
+        return writers if _whole(here) else None
 
     def _due(self, read: Read) -> Event | None:
         """The one event whose version is due at all bytes of a read, if there is one."""
@@ -217,12 +171,9 @@ class Tensors:
         logical = sequential.region(read.due.name)
         for event, region in sequential.writers(logical, read.time):
             return event if covers(region, logical) and _whole(logical) else None
-        if logical.space.startswith("base:") or self._holds_slots(logical):
+        if logical.space.startswith("base:") or self.judge.sequential.holds_slots(logical.space):
             return None
         return INITIAL
-
-    def _holds_slots(self, region: Region) -> bool:
-        return self.judge.sequential.holds_slots(region.space)
 
     # -- commands ---------------------------------------------------------------------------------
 
@@ -240,8 +191,7 @@ class Tensors:
 
     def written_in(self, place: Place) -> list[Write]:
         """What nodes and user code write while a split is current."""
-        if self._made is None:
-            self._made = {}
+        if not self._made:
             for write in self.footprints.writes:
                 if isinstance(self.command(write), _MAKERS):
                     self._made.setdefault(self.place(write), []).append(write)
@@ -280,11 +230,14 @@ class Tensors:
         """The local condition of T7 for the read of a copy: whether it gets the due version."""
         key = (source.part, source.region.tensor.name, meant.name, due)
         if key not in self._brought:
-            found = self._near(source)
+            writers = self._whole_writers(source)
+            before, part = self.order.before, source.part
             self._brought[key] = (
-                found is not None
-                and all(n.ended for n in found)
-                and self.last_gives([n.write for n in found], source, meant, due)
+                writers is not None
+                and all(before(w.part, part) or before(part, w.part) for w in writers)
+                and self.last_gives(
+                    [w for w in writers if before(w.part, part)], source, meant, due
+                )
             )
         return self._brought[key]
 

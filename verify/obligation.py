@@ -20,6 +20,7 @@ from ..model.schedule import Schedule
 from ..model.symbol import Condition, Expr
 from .access import MAY_READ, PAST, Read, Write, selects, starts_with_content
 from .banks import Banks
+from .cardinality import one_id_one_expert
 from .encode import Solver
 from .footprint import Footprints
 from .region import Region, rearrange
@@ -218,6 +219,8 @@ class Judge:
         target: Target | None,
         scope: Scope,
     ) -> Iterator[Fault | Undecided]:
+        if term is not False:
+            term = conj([term, *one_id_one_expert(term, self.schedule, scope)])
         answer = self.solver.model(term, scope.symbols, scope.variables)
         if answer.found is None:
             yield Undecided(read, f"the solver gave up: {answer.reason}")

@@ -19,6 +19,7 @@ from .needed import needed
 from .obligation import BYTE, Fault, Judge, Root
 from .order import Order
 from .sequential import Event
+from .tail import expert_bytes
 from .term import conj, disj, neg, number, size
 from .trial import Trial
 
@@ -342,6 +343,7 @@ class _Witness:
             return tuple(values)
         members = self._members(tensor, iteration)
         if members:
+            members.sort(key=self._reads_past, reverse=True)
             return tuple((members * len(values))[: len(values)])
         wanted = self.fault.values.variables[BYTE] // experts.stride
         low, high = tensor.values
@@ -350,6 +352,14 @@ class _Witness:
         # Not the expert before it either, where there is a choice: a copy may be padded.
         others = [*range(wanted + 1, high), *range(low, wanted - 1), wanted - 1]
         return tuple([next((e for e in others if low <= e < high), wanted)] * len(values))
+
+    def _reads_past(self, expert: int) -> bool:
+        """Whether what is read past that expert has the fault's byte."""
+        read = self.fault.read
+        if read.role != PAST or read.experts is None:
+            return False
+        first = expert * read.experts.stride + expert_bytes(read.region.tensor)
+        return 0 <= self.fault.values.variables[BYTE] - first < read.past
 
     def _steers(self, tensor: Tensor) -> bool:
         if self.fault.read.experts is None:
@@ -364,7 +374,11 @@ class _Witness:
             if not listed:  # a set that no ids name
                 continue
             same = self.schedule.base(ids).name == self.schedule.base(tensor.name).name
-            if same and events.startswith(("input", "node")) and events.endswith(f".{iteration}]"):
+            if (
+                same
+                and events.startswith(("input", "node", "callback"))
+                and events.endswith(f".{iteration}]")
+            ):
                 found |= members
         low, high = tensor.values if tensor.values is not None else (0, 0)
         return sorted(expert for expert in found if low <= expert < high)

@@ -145,7 +145,7 @@ class _Refuted:
 
     def _untold(self) -> str:
         """A wrong read that no finding tells.  A fill with too few slots is an error of the run
-        itself: BK004 tells it once, and what comes of it is not held to anything."""
+        itself: BK004 or BK007 tells it once, and what comes of it is not held to anything."""
         shown = self.faults[0].counterexample
         assert shown is not None
         found = explore(
@@ -154,7 +154,8 @@ class _Refuted:
         )  # fmt: skip
         full = [w for w in found.wrong if w.why == "more experts than slots"]
         if full:
-            shown_by = [f.counterexample for f in self.faults if f.rule == "BK004"]
+            overflows = ("BK004", "BK007")  # the latter where the ids of one token do not fit
+            shown_by = [f.counterexample for f in self.faults if f.rule in overflows]
             named = {c.writer.command for c in shown_by if c is not None and c.writer is not None}
             untold = [w for w in full if w.command not in named]
         else:

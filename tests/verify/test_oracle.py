@@ -14,6 +14,7 @@ from splitproof.exec.replay import run_interleaving
 from splitproof.model.schedule import Schedule
 from splitproof.verify import banks, order, region, sequential, tail
 from splitproof.verify.access import Write
+from splitproof.verify.check import check
 from splitproof.verify.encode import Solver
 from splitproof.verify.explore import explore, follow
 from splitproof.verify.sequential import Event
@@ -37,6 +38,14 @@ def test_checker_and_oracle_agree(first: int) -> None:
         outcomes[outcome] += 1
     assert outcomes["proved"] >= SLICE // 10 and outcomes["fault"] >= SLICE // 10
     assert outcomes["bound"] <= SLICE // 20  # a search that gave up agrees with nothing
+
+
+@pytest.mark.parametrize("number", [9023, 9050, 12182])
+def test_more_experts_than_slots_may_be_told_as_a_remap(number: int) -> None:
+    schedule = oracle.schedule_of(number)
+    assert schedule is not None
+    assert oracle.disagreement(schedule) == ("fault", "")
+    assert "BK007" in {finding.rule for finding in check(schedule).findings}
 
 
 # -- the oracle itself ----------------------------------------------------------------------------
@@ -163,3 +172,10 @@ def test_a_planted_bug_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> 
         if oracle.disagreement(schedule)[1]:
             return
     pytest.fail("the oracle agrees with a checker that is wrong")
+
+
+@pytest.mark.parametrize("number", [86, 242, 9158, 9392, 9647, 12605, 12725])
+def test_ids_of_a_counterexample_are_as_many_as_there_are(number: int) -> None:
+    """One id names one expert, and a callback's ids are given too: found by larger runs."""
+    outcome, difference = oracle.disagreement(oracle.schedule_of(number), Solver())
+    assert outcome == "fault" and not difference

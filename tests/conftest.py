@@ -1,0 +1,8 @@
+"""Settings that must stand before the first import of Numba."""
+
+from __future__ import annotations
+
+import os
+
+# Kernels for CUDA run in Numba's simulator, unless the tests of a real GPU ask otherwise.
+os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")

@@ -1,0 +1,207 @@
+"""The bounds of GPU kernels, for every size: each access lies in its tensor, and no two threads
+write one element.
+
+A kernel's own Python is run on symbols, path by path (``verify/kernel_run.py``); what is asked of
+each access then goes to Z3.  It is assumed that a tensor's elements lie on bytes of their own and
+inside its data, that strides and offsets are whole elements, and what the launch promises
+(``model.kernel``); sums over a block and a rank in a total order are trusted by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import z3
+
+from ..model.kernel import Data, Flag, Kernel, Scratch, Value
+from .kernel_run import Access, Answers, Run
+from .kernel_value import Unclear
+
+#: Solver effort for one question, in Z3's resource units.
+EFFORT = 20_000_000
+#: More paths than this are not looked at: the kernel is unclear.
+MOST_PATHS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What was asked of a kernel, and every fault: empty if it was proved."""
+
+    name: str
+    paths: int
+    accesses: int
+    questions: int
+    faults: tuple[str, ...]
+
+
+def check_bounds(name: str, kernel: Kernel) -> Bounds:
+    """Prove the bounds of a kernel, or say what may go wrong.  ``Unclear`` if it cannot be run."""
+    found: dict[str, list[Access]] = {}
+    answers: Answers = {}
+    identity: tuple[Any, ...] = ()
+    paths = 0
+    for choices in product(*_choices(kernel)):
+        decisions: list[bool] = []
+        while True:
+            run = Run(kernel, choices, decisions, answers)
+            run.execute()
+            paths, identity = paths + 1, run.identity
+            if paths > MOST_PATHS:
+                raise Unclear(f"{name} has more than {MOST_PATHS} paths")
+            for access in run.accesses:
+                _keep(found.setdefault(_key(access), []), access)
+            while decisions and not decisions[-1]:
+                decisions.pop()
+            if not decisions:
+                break
+            decisions[-1] = False
+    judge = _Judge(identity)
+    kept = [access for alike in found.values() for access in alike]
+    for access in kept:
+        judge.inside(access)
+    writes = [a for a in kept if a.write and not isinstance(a.parameter, Flag)]
+    for i, a in enumerate(writes):
+        for b in writes[i:]:
+            if a.parameter == b.parameter:
+                judge.apart(a, b)
+    return Bounds(name, paths, len(kept), judge.questions, tuple(dict.fromkeys(judge.faults)))
+
+
+def _choices(kernel: Kernel) -> list[tuple[int, ...]]:
+    return [p.choices for p in kernel.parameters if isinstance(p, Value) and p.choices]
+
+
+def _key(access: Access) -> str:
+    strides = sorted((s, str(c)) for s, c in access.index.strides.items())
+    return str((access.parameter, access.index.rest, strides, access.write, access.calls))
+
+
+def _keep(alike: list[Access], access: Access) -> None:
+    """Of accesses to one place, those with the fewest conditions stand for the others."""
+    ids = access.conditions
+    if any(other.conditions <= ids for other in alike):
+        return
+    alike[:] = [other for other in alike if not ids <= other.conditions]
+    alike.append(access)
+
+
+class _Judge:
+    def __init__(self, identity: tuple[Any, ...]) -> None:
+        self.identity = identity
+        self.questions = 0
+        self.faults: list[str] = []
+
+    def ask(self, facts: list[Any], claim: Any, fault: str) -> None:
+        self.questions += 1
+        solver = z3.Solver()
+        solver.set("rlimit", EFFORT)
+        solver.add(*facts, z3.Not(claim))
+        answer = solver.check()
+        if answer == z3.sat:
+            model = solver.model()
+            values = sorted(f"{d.name()}={model[d]}" for d in model.decls() if "!" not in d.name())
+            self.faults.append(f"{fault}, at {', '.join(values)}")
+        elif answer == z3.unknown:
+            self.faults.append(f"{fault}: not decided ({solver.reason_unknown()})")
+
+    def inside(self, access: Access) -> None:
+        index, parameter, facts = access.index, access.parameter, list(access.facts)
+        word = f"{'write' if access.write else 'read'} of {_word(parameter)}"
+        match parameter:
+            case Flag():
+                self.ask(facts, index.rest == 0, f"{word}: past the flag")
+            case Scratch():
+                size = _sizes(access).term("*".join(parameter.size))
+                inside = z3.And(index.rest >= 0, index.rest < size)
+                self.ask(facts, inside, f"{word}: outside its {' x '.join(parameter.size)}")
+            case Data():
+                self._in_tensor(access, parameter, word)
+
+    def _in_tensor(self, access: Access, data: Data, word: str) -> None:
+        index, facts = access.index, list(access.facts)
+        sizes = _sizes(access)
+        foreign = [tensor for tensor, _ in index.strides if tensor != data.tensor]
+        if foreign:
+            self.faults.append(f"{word}: with a stride of {foreign[0]}")
+            return
+        for n in range(4):
+            place = index.strides.get((data.tensor, n))
+            if place is None:
+                continue
+            size = sizes.term(f"{data.tensor}.{n}")
+            limit = size / 32 if n == 0 and data.block else size
+            inside = z3.And(place >= 0, place < limit)
+            self.ask(facts, inside, f"{word}: outside dimension {n}")
+        room = z3.IntVal(data.block or 1)
+        if data.block and (data.tensor, 0) not in index.strides:
+            room = sizes.term(f"{data.tensor}.0") / 32 * data.block
+        self.ask(facts, z3.And(index.rest >= 0, index.rest < room), f"{word}: beside the element")
+
+    def apart(self, a: Access, b: Access) -> None:
+        """Writes of different threads are to different elements."""
+        other, there = _renamed(b)
+        strides = {*a.index.strides, *other.index.strides}
+        zero = z3.IntVal(0)
+        same = [a.index.strides.get(s, zero) == other.index.strides.get(s, zero) for s in strides]
+        same.append(a.index.rest == other.index.rest)
+        facts = [*a.facts, *other.facts]
+        for mine, theirs in product(a.calls, other.calls):
+            if mine.name == theirs.name and len(mine.inputs) == len(theirs.inputs):
+                inputs, outputs = (
+                    z3.And(*(x == y for x, y in zip(one, two, strict=True)))
+                    for one, two in (
+                        (mine.inputs, theirs.inputs), (mine.outputs, theirs.outputs)
+                    )
+                )  # fmt: skip
+                facts.append(inputs == outputs)
+        mine_there = zip(self.identity, (there(term) for term in self.identity), strict=True)
+        facts.append(z3.Or(*(x != y for x, y in mine_there)))
+        word = _word(a.parameter)
+        self.ask(facts, z3.Not(z3.And(*same)), f"two threads write one element of {word}")
+
+
+def _word(parameter: Data | Scratch | Flag) -> str:
+    if isinstance(parameter, Data):
+        return f"{parameter.tensor} ({parameter.kind})"
+    return "the flag" if isinstance(parameter, Flag) else f"scratch ({parameter.kind})"
+
+
+def _sizes(access: Access) -> Any:
+    return access.index.run.sizes
+
+
+def _renamed(access: Access) -> tuple[Access, Any]:
+    """The same access of another thread: every number that hangs on the thread renamed."""
+    names: dict[Any, Any] = {}
+
+    def there(term: Any) -> Any:
+        for constant in _constants(term):
+            if "!" in constant.decl().name() and constant not in names:
+                names[constant] = z3.Int(constant.decl().name() + "'")
+        return z3.substitute(term, *names.items())
+
+    index = access.index
+    moved = type(index)(
+        index.run, there(index.rest), {s: there(c) for s, c in index.strides.items()}, index.divisor
+    )
+    calls = tuple(
+        type(c)(c.name, tuple(map(there, c.inputs)), tuple(map(there, c.outputs)))
+        for c in access.calls
+    )
+    facts = tuple(map(there, access.facts))
+    return Access(access.parameter, moved, access.write, facts, calls), there
+
+
+def _constants(term: Any) -> list[Any]:
+    found, todo, seen = [], [term], set()
+    while todo:
+        part = todo.pop()
+        if part.get_id() in seen:
+            continue
+        seen.add(part.get_id())
+        if part.num_args() == 0 and part.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+            found.append(part)
+        todo.extend(part.children())
+    return found

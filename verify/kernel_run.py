@@ -1,0 +1,382 @@
+"""One path through a kernel, for an arbitrary thread, arbitrary sizes and one arbitrary iteration
+of each loop; ``verify/kernel.py`` asks for all of them."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import z3
+
+from ..model.kernel import (
+    Data,
+    Flag,
+    Kernel,
+    Parameter,
+    Scratch,
+    Shape,
+    Size,
+    Step,
+    Steps,
+    Value,
+)
+from .kernel_value import Num, Opaque, Unclear
+
+#: Helpers whose result no index hangs on; what they do to the scratch of a block is theirs.
+OPAQUE = frozenset({
+    "block_sum", "block_max", "lane_sum", "float_of_half", "half_of_float", "bits_of_float",
+    "float_of_bits", "dot4", "word_of", "rounded", "_sigmoid", "_gelu", "_quotient",
+})  # fmt: skip
+
+
+#: Solver effort for a question on the way, in Z3's resource units.
+EFFORT = 2_000_000
+
+#: what the solver said of facts, by the numbers of their terms
+Answers = dict[frozenset[int], tuple[bool, tuple[Any, ...]]]
+
+
+@dataclass(frozen=True)
+class Access:
+    """A read or write of a parameter: where, and under which conditions."""
+
+    parameter: Data | Scratch | Flag
+    index: Num
+    write: bool
+    facts: tuple[Any, ...]
+    calls: tuple[Call, ...]
+
+    @property
+    def conditions(self) -> frozenset[int]:
+        """The facts by the solver's numbers for them."""
+        return frozenset(fact.get_id() for fact in self.facts)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A one-to-one helper: equal inputs give equal outputs, and different ones different."""
+
+    name: str
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+
+
+class Sizes:
+    """The dimensions of a kernel as integers: equal ones are one symbol."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.facts: list[Any] = []
+        self._same: dict[str, str] = {}
+        self._divided: dict[tuple[str, int], Any] = {}
+        self.names: dict[str, Any] = {}
+        for a, b in kernel.same:
+            if "*" not in a + b and "/" not in a + b:
+                self._same[self._root(a)] = self._root(b)
+        for a, b in kernel.same:
+            self.facts.append(self.term(a) == self.term(b))
+        for a, b in kernel.divides:
+            self.facts.append(self.term(a) <= self.term(b))  # all that an index needs of it
+
+    def _root(self, name: str) -> str:
+        while name in self._same:
+            name = self._same[name]
+        return name
+
+    def term(self, dimension: str) -> Any:
+        result = z3.IntVal(1)
+        for factor in dimension.split("*"):
+            result = result * self._factor(factor)
+        return z3.simplify(result)
+
+    def _factor(self, name: str) -> Any:
+        name, _, divisor = name.partition("/")
+        if divisor:
+            return self._rounded_up(name, int(divisor))
+        name = self._root(name)
+        if name.isdigit():
+            return z3.IntVal(int(name))
+        if name not in self.names:
+            self.names[name] = z3.Int(name)
+            self.facts.append(self.names[name] >= 1)
+        return self.names[name]
+
+    def _rounded_up(self, name: str, divisor: int) -> Any:
+        key = self._root(name), divisor
+        if key not in self._divided:
+            whole, part = self._factor(name), z3.Int(f"{key[0]}/{divisor}")
+            self._divided[key] = part
+            self.facts += [part * divisor >= whole, (part - 1) * divisor < whole]
+        return self._divided[key]
+
+
+class Run:
+    """A path: decisions made so far are ``decisions``, further ones are first tried as true."""
+
+    def __init__(
+        self, kernel: Kernel, choices: Sequence[int], decisions: list[bool], answers: Answers
+    ) -> None:
+        self.kernel, self.decisions, self.taken, self.answers = kernel, decisions, 0, answers
+        self.sizes = Sizes(kernel)
+        self.facts: list[Any] = []
+        self.accesses: list[Access] = []
+        self.calls: list[Call] = []
+        self._fresh = count()
+        self._choices = iter(choices)
+        self._thread()
+        self.arguments = [self._argument(parameter) for parameter in kernel.parameters]
+
+    # -- what there is --------------------------------------------------------------------------
+
+    def _thread(self) -> None:
+        along = zip("xyz", (*self.kernel.grid, "1", "1"), strict=False)
+        grid = [self.fresh(f"block{axis}", self.sizes.term(size)) for axis, size in along]
+        self.thread = self.fresh("thread", z3.IntVal(self.kernel.threads))
+        self.identity = (*(block.rest for block in grid), self.thread.rest)
+        one = Num(self, z3.IntVal(0))
+        self.cuda = SimpleNamespace(
+            blockIdx=SimpleNamespace(x=grid[0], y=grid[1], z=grid[2]),
+            threadIdx=SimpleNamespace(x=self.thread, y=one, z=one),
+            blockDim=SimpleNamespace(x=self.kernel.threads),
+            shared=SimpleNamespace(array=lambda size, kind: Opaque(self)),
+            local=SimpleNamespace(array=lambda size, kind: _Local(self, size)),
+            syncthreads=lambda: None,
+        )
+
+    def _argument(self, parameter: Parameter) -> Any:
+        match parameter:
+            case Data() | Scratch() | Flag():
+                return _Array(self, parameter)
+            case Steps(tensor):
+                return tuple(self._stride(tensor, n) for n in range(4))
+            case Step(tensor, n):
+                return self._stride(tensor, n)
+            case Shape(tensor):
+                return tuple(self.size(f"{tensor}.{n}") for n in range(4))
+            case Size(dimension):
+                return self.size(dimension)
+            case Value(choices=()):
+                return Opaque(self)
+            case Value():
+                return next(self._choices)
+
+    def _stride(self, tensor: str, n: int) -> Num:
+        return Num(self, z3.IntVal(0), {(tensor, n): z3.IntVal(1)})
+
+    def size(self, dimension: str) -> Num:
+        return Num(self, self.sizes.term(dimension))
+
+    def fresh(self, name: str, bound: Any = None) -> Num:
+        """A number from 0 to below the bound."""
+        term = z3.Int(f"{name}!{next(self._fresh)}")
+        self.facts.append(term >= 0)
+        if bound is not None:
+            self.facts.append(term < bound)
+        return Num(self, term)
+
+    # -- deciding -------------------------------------------------------------------------------
+
+    def holds(self, claim: Any) -> bool:
+        """Whether the facts imply the claim (a solver that gives up says no)."""
+        terms = (*self.sizes.facts, *self.facts, z3.Not(claim))
+        key = frozenset(term.get_id() for term in terms)
+        if key not in self.answers:
+            solver = z3.Solver()
+            solver.set("rlimit", EFFORT)
+            solver.add(*terms)
+            # The terms are kept, so that no other gets their numbers.
+            self.answers[key] = solver.check() == z3.unsat, terms
+        return self.answers[key][0]
+
+    def either(self) -> bool:
+        if self.taken == len(self.decisions):
+            self.decisions.append(True)
+        self.taken += 1
+        return self.decisions[self.taken - 1]
+
+    def choose(self, condition: Any) -> bool:
+        condition = z3.simplify(condition)
+        if z3.is_true(condition) or z3.is_false(condition):
+            return bool(z3.is_true(condition))
+        answer = self.either()
+        self.facts.append(condition if answer else z3.Not(condition))
+        return answer
+
+    # -- arithmetic -----------------------------------------------------------------------------
+
+    def product(self, a: Num, b: Num, result: Num) -> None:
+        if not (z3.is_int_value(a.rest) or z3.is_int_value(b.rest)):
+            self.facts.append(z3.Implies(z3.And(a.rest >= 0, b.rest >= 0), result.rest >= 0))
+
+    def packed(self, a: Num, b: Num, total: Num) -> None:
+        """``place · count + rest`` with ``place < places`` and ``rest < count`` is less than
+        ``places · count``: the fact that the solver cannot be asked to find by itself."""
+        if a.factors is None or z3.is_int_value(a.factors[0].rest):
+            return
+        place, count_ = a.factors
+        if z3.is_int_value(count_.rest) or not self.holds(
+            z3.And(b.rest >= 0, b.rest < count_.rest, place.rest >= 0)
+        ):
+            return
+        for bound in self._bounds(place):
+            self.facts.append(total.rest < bound * count_.rest)
+
+    def _bounds(self, number: Num) -> Iterator[Any]:
+        """Products of dimensions that a number is known to be below."""
+        sizes = list(self.sizes.names.values())
+        grids = [self.sizes.term(size) for size in self.kernel.grid]
+        pairs = [a * b for a in sizes for b in sizes] if number.factors is None else []
+        for bound in (*sizes, *grids, *pairs):
+            if self.holds(number.rest < bound):
+                yield bound
+
+    def quotient(self, a: Num, b: Num) -> Num:
+        if z3.is_int_value(b.rest):
+            return Num(self, a.rest / b.rest)
+        found = self.fresh("quotient")
+        self.facts.append(z3.Implies(z3.And(a.rest >= 0, b.rest >= 1), found.rest <= a.rest))
+        return found
+
+    def remainder(self, a: Num, b: Num) -> Num:
+        if z3.is_int_value(b.rest):
+            return Num(self, a.rest % b.rest)
+        if not self.holds(z3.And(a.rest >= 0, b.rest >= 1)):
+            raise Unclear("a remainder of what may be negative, or by what may be 0")
+        return self.fresh("remainder", b.rest)
+
+    # -- helpers with a meaning of their own: the lemmas of verify/kernel_lemma.py --------------
+
+    def row_place(self, row: Num, ne1: Num, ne2: Num) -> tuple[Num, ...]:
+        return self._places("row_place", row, ne1, ne2)
+
+    def element_place(self, number: Num, ne0: Num, ne1: Num, ne2: Num) -> tuple[Num, ...]:
+        return self._places("element_place", number, ne0, ne1, ne2)
+
+    def _places(self, name: str, number: Num, *sizes: Num) -> tuple[Num, ...]:
+        whole = z3.IntVal(1)
+        for size in sizes:
+            whole = whole * size.rest
+        places = [self.fresh(name, size.rest) for size in sizes]
+        last = self.fresh(name)
+        for bound in (z3.IntVal(1), *self.sizes.names.values()):
+            if self.holds(number.rest < whole * bound):
+                self.facts.append(last.rest < bound)
+        outputs = tuple(place.rest for place in (*places, last))
+        self.calls.append(Call(name, (number.rest,), outputs))
+        return (*places, last)
+
+    def group_place(self, place: Num, count_: Num, groups: Num) -> Num:
+        if not self.holds(z3.And(place.rest >= 0, place.rest < count_.rest)):
+            raise Unclear("group_place of a number that may be past the count")
+        return self.fresh("group", groups.rest)
+
+    def rank(self, body: Callable[..., Any]) -> Callable[..., Num]:
+        """A rank among ``count`` elements in a total order: different elements, different ranks."""
+
+        def helper(x: Any, at: Num, step: Num, count_: Num, sign: Any, k: Num) -> Num:
+            body(x, at, step, count_, sign, k)  # for its reads
+            found = self.fresh("rank", count_.rest)
+            row = tuple(at.strides[s] for s in sorted(at.strides))
+            self.calls.append(Call("rank", (k.rest, *row), (found.rest, *row)))
+            return found
+
+        return helper
+
+    # -- running --------------------------------------------------------------------------------
+
+    def range(self, *bounds: Any) -> Iterator[Num]:
+        """One arbitrary iteration, or none."""
+        start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+        turn = self.fresh("turn")  # also where it is not entered: later names stay the same
+        if not self.either():
+            return
+        start, stop = (b if isinstance(b, Num) else Num(self, z3.IntVal(b)) for b in (start, stop))
+        number = start + turn * step
+        self.facts.append(number.rest < stop.rest)
+        yield number
+
+    def function(self, jitted: Any) -> Callable[..., Any]:
+        """The Python of a kernel or helper, its globals replaced by what has a meaning here."""
+        plain = getattr(jitted, "py_func", jitted)
+        known = dict(plain.__globals__)
+        for name in plain.__code__.co_names:
+            if name in OPAQUE:
+                known[name] = lambda *_: Opaque(self)
+            elif name in ("row_place", "element_place", "group_place"):
+                known[name] = getattr(self, name)
+            elif hasattr(known.get(name), "py_func"):
+                body = self.function(known[name])
+                known[name] = self.rank(body) if name == "_rank" else body
+        known |= {
+            "cuda": self.cuda,
+            "range": self.range,
+            "np": _Floats(self),
+            "math": _Floats(self),
+        }
+        return types.FunctionType(plain.__code__, known, plain.__name__, None, plain.__closure__)
+
+    def execute(self) -> None:
+        self.function(self.kernel.function)(*self.arguments)
+
+
+class _Array:
+    def __init__(self, run: Run, parameter: Data | Scratch | Flag) -> None:
+        self.run, self.parameter = run, parameter
+
+    @property
+    def size(self) -> Num:
+        assert isinstance(self.parameter, Scratch)
+        return self.run.size("*".join(self.parameter.size))
+
+    def _access(self, index: Any, write: bool) -> None:
+        run = self.run
+        index = index if isinstance(index, Num) else Num(run, z3.IntVal(index))
+        facts = (*run.sizes.facts, *run.facts)
+        run.accesses.append(Access(self.parameter, index, write, facts, tuple(run.calls)))
+
+    def __getitem__(self, index: Any) -> Any:
+        self._access(index, False)
+        kind = "i32" if isinstance(self.parameter, Flag) else self.parameter.kind
+        if not isinstance(self.parameter, Data) or kind not in ("i32", "i64"):
+            return Opaque(self.run)
+        found = Num(self.run, z3.Int(f"loaded!{next(self.run._fresh)}"))
+        bits = int(kind[1:]) - 1
+        self.run.facts += [found.rest >= -(2**bits), found.rest < 2**bits]
+        return found
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._access(index, True)
+
+
+class _Local:
+    """An array of one thread."""
+
+    def __init__(self, run: Run, size: int) -> None:
+        self.run, self.size = run, size
+
+    def __getitem__(self, index: Any) -> Opaque:
+        inside = isinstance(index, int) and 0 <= index < self.size
+        if not inside and not self.run.holds(z3.And(index.rest >= 0, index.rest < self.size)):
+            raise Unclear("an index outside a thread's own array")
+        return Opaque(self.run)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self[index]
+
+
+class _Floats:
+    """``np`` and ``math``: what they give is opaque; a conversion to an integer keeps an index."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def int64(self, value: Any) -> Any:
+        return value
+
+    int32 = int64
+
+    def __getattr__(self, name: str) -> Any:
+        return Opaque(self.run) if name in ("nan", "inf") else lambda *_: Opaque(self.run)
