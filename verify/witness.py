@@ -366,6 +366,11 @@ class _Witness:
             return False
         return any(self._members(tensor, other) for other in range(self.schedule.repeat))
 
+    @property
+    def _past_only(self) -> tuple[str, ...]:
+        """To give a callback's ids gives those before it too: only where one set counts."""
+        return ("callback",) if self.fault.read.role == PAST else ()
+
     def _members(self, tensor: Tensor, iteration: int) -> list[int]:
         """Experts that the model puts into the used sets that this tensor names in this pass."""
         found: set[int] = set()
@@ -376,7 +381,7 @@ class _Witness:
             same = self.schedule.base(ids).name == self.schedule.base(tensor.name).name
             if (
                 same
-                and events.startswith(("input", "node", "callback"))
+                and events.startswith(("input", "node", *self._past_only))
                 and events.endswith(f".{iteration}]")
             ):
                 found |= members
