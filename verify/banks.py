@@ -9,6 +9,7 @@ take a slot of the reader's experts only if the experts of all fills up to it ex
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import product
 from typing import cast
 
@@ -25,11 +26,22 @@ from .term import Bool, Scope, conj, number, size
 _EXACT_LAYERS = 8
 
 
+@dataclass(slots=True)
+class _Group:
+    """The fills of a group in issue order, each with the first bank that it names and the names of
+    all; and which of them are of a layer, and of a bank."""
+
+    fills: list[tuple[tuple[int, int], Bank, tuple[str, ...]]] = field(default_factory=list)
+    of_layer: dict[int, list[int]] = field(default_factory=dict)
+    of_bank: dict[str, list[int]] = field(default_factory=dict)
+
+
 class Banks:
     """Questions about the fills of one regime."""
 
     def __init__(self, schedule: Schedule, footprints: Footprints) -> None:
         self.schedule, self.footprints = schedule, footprints
+        self._groups: dict[str, _Group] = {}
         self._guarded: dict[tuple[object, ...], bool] = {}
 
     def alien(self, write: Write, read: Read, event: Event) -> bool:
@@ -170,12 +182,20 @@ class Banks:
         One that comes right after a fill of the bank for the same ids finds them all and loads
         none.
         """
+        group = self._group(bank.group)
+        naming = group.of_bank.get(bank.name, [])
+        layers = {bank.layer, *(group.fills[at][1].layer for at in naming)}
+        mine = {*naming, *(at for layer in layers for at in group.of_layer.get(layer, ()))}
         #: the ids whose experts the bank is known to have before the next fill
         served: tuple[int, str] | None = None
-        for place in self.footprints.fills.get(bank.group, ()):
-            first, names = self._filled(place)
+        latest = -1
+        for at in sorted(mine):
+            place, first, names = group.fills[at]
             ids = self.footprints.filled.get(place)
             wanted = (first.layer, ids) if ids is not None else None
+            if at != latest + 1:
+                served = None  # a fill of another layer came between
+            latest = at
             if bank.name in names:
                 served = wanted
                 continue
@@ -183,6 +203,17 @@ class Banks:
                 served = None
                 if first.layer == bank.layer:
                     yield from self.footprints.by_event[Event("state", *place, first.name)]
+
+    def _group(self, name: str) -> _Group:
+        if name not in self._groups:
+            group = self._groups[name] = _Group()
+            for at, place in enumerate(self.footprints.fills.get(name, ())):
+                first, names = self._filled(place)
+                group.fills.append((place, first, names))
+                group.of_layer.setdefault(first.layer, []).append(at)
+                for bank in names:
+                    group.of_bank.setdefault(bank, []).append(at)
+        return self._groups[name]
 
     def layers(self, place: tuple[int, int]) -> set[int]:
         """The layers of which a fill brings at least one expert."""

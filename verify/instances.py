@@ -171,14 +171,9 @@ class Tensors:
         logical = sequential.region(read.due.name)
         for event, region in sequential.writers(logical, read.time):
             return event if covers(region, logical) and _whole(logical) else None
-        if logical.space.startswith("base:") or self._holds_slots(logical):
+        if logical.space.startswith("base:") or self.judge.sequential.holds_slots(logical.space):
             return None
         return INITIAL
-
-    def _holds_slots(self, region: Region) -> bool:
-        banks = self.schedule.graph.banks
-        names = {name for bank in banks for name in (bank.name, bank.slot_ids) if name}
-        return any(self.schedule.location(name).space == region.space for name in names)
 
     # -- commands ---------------------------------------------------------------------------------
 

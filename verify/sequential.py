@@ -209,6 +209,10 @@ class Sequential:
             region = self.placed(name)
             self._slots.setdefault(region.space, []).append(region)
 
+    def holds_slots(self, space: str) -> bool:
+        """Whether a bank, or slot ids, lie in that space."""
+        return space in self._slots
+
     def used_set(self, ids: str, time: Time) -> str:
         """A name for ``used(ids)`` as of a moment: equal names are equal sets.
 

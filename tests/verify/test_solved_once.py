@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,14 @@ def test_what_a_scope_remembers_of_one_region_is_not_told_of_another() -> None:
                 assert found == region.contains(BYTE, shared)
                 seen.add(found)
     assert len(seen) == 2 * len(tensors) + 2
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_check_leaves_the_collector_as_it_was(enabled: bool) -> None:
+    was = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        check(lower(plan(load(RULES[0]))))
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if was else gc.disable)()

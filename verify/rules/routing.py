@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ...model.command import CopyExperts, Prefetch
-from ...model.graph import Node
 from ...model.symbol import Expr
 from ..regime import Regime
 from .static import Broken, Statics
@@ -37,7 +36,7 @@ class Routing:
 
 def routing(s: Statics, weight: str) -> Routing | None:
     """Who chooses among the experts of a weight; ``None`` if nothing or nobody says so."""
-    node = _reader(s, weight)
+    node = s.expert_reader(weight)
     if node is None or s.schedule.graph.find_bank(weight) is not None:
         return None
     experts = s.schedule.tensor(weight).ne[2].constant
@@ -46,11 +45,6 @@ def routing(s: Statics, weight: str) -> Routing | None:
     if not ids.shape or experts is None or not per_token or per_token > experts:
         return None
     return Routing(experts, per_token, ids.elements, ids.name)
-
-
-def _reader(s: Statics, weight: str) -> Node | None:
-    return next((n for n in s.schedule.graph.nodes if n.op == "mul_mat_id" and n.src[0] == weight),
-                None)  # fmt: skip
 
 
 def sizes(s: Statics, count: Expr, fits: Callable[[int], bool]) -> tuple[str, int] | None:

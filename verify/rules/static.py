@@ -57,6 +57,7 @@ class Statics:
     scope: Scope = field(init=False)
     assume: Bool = field(init=False)
     _sites: list[Site] | None = None
+    _expert_readers: dict[str, Node] | None = None
 
     def __post_init__(self) -> None:
         self.scope = self.solver.scope(self.regime.ranges, {})
@@ -74,6 +75,13 @@ class Statics:
         """A fact that hangs on no symbol, counted."""
         self.obligations += 1
         return fact
+
+    def expert_reader(self, weight: str) -> Node | None:
+        """The first matmul that selects among the experts of a weight."""
+        if self._expert_readers is None:
+            matmuls = [n for n in self.schedule.graph.nodes if n.op == "mul_mat_id"]
+            self._expert_readers = {node.src[0]: node for node in reversed(matmuls)}
+        return self._expert_readers.get(weight)
 
     def sites(self) -> list[Site]:
         """The computes that exist, each once.  One without a device is PL005's."""
