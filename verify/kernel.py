@@ -4,7 +4,8 @@ write one element.
 A kernel's own Python is run on symbols, path by path (``verify/kernel_run.py``); what is asked of
 each access then goes to Z3.  It is assumed that a tensor's elements lie on bytes of their own and
 inside its data, that strides and offsets are whole elements, and what the launch promises
-(``model.kernel``); sums over a block and a rank in a total order are trusted by name.
+(``model.kernel``); sums over a block and a rank in a total order are trusted by name, and the
+helpers of ``exec/cuda/index.py`` by the lemmas of ``verify/kernel_lemma.py``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Bounds:
 
 def check_bounds(name: str, kernel: Kernel) -> Bounds:
     """Prove the bounds of a kernel, or say what may go wrong.  ``Unclear`` if it cannot be run."""
-    found: dict[str, list[Access]] = {}
+    found: dict[tuple[object, ...], list[Access]] = {}
+    every: list[Access] = []
     answers: Answers = {}
     identity: tuple[Any, ...] = ()
     paths = 0
@@ -50,6 +52,7 @@ def check_bounds(name: str, kernel: Kernel) -> Bounds:
             paths, identity = paths + 1, run.identity
             if paths > MOST_PATHS:
                 raise Unclear(f"{name} has more than {MOST_PATHS} paths")
+            every += run.accesses
             for access in run.accesses:
                 _keep(found.setdefault(_key(access), []), access)
             while decisions and not decisions[-1]:
@@ -73,9 +76,13 @@ def _choices(kernel: Kernel) -> list[tuple[int, ...]]:
     return [p.choices for p in kernel.parameters if isinstance(p, Value) and p.choices]
 
 
-def _key(access: Access) -> str:
-    strides = sorted((s, str(c)) for s, c in access.index.strides.items())
-    return str((access.parameter, access.index.rest, strides, access.write, access.calls))
+def _key(access: Access) -> tuple[object, ...]:
+    """Equal for accesses to one place; terms by the solver's numbers, so all must be kept."""
+    strides = tuple((s, c.get_id()) for s, c in sorted(access.index.strides.items()))
+    calls = tuple(
+        (c.name, *(term.get_id() for term in (*c.inputs, *c.outputs))) for c in access.calls
+    )
+    return access.parameter, access.index.rest.get_id(), strides, access.write, calls
 
 
 def _keep(alike: list[Access], access: Access) -> None:

@@ -3,9 +3,14 @@ of each loop; ``verify/kernel.py`` asks for all of them."""
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
+import textwrap
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +29,7 @@ from ..model.kernel import (
     Steps,
     Value,
 )
+from .kernel_sizes import Sizes
 from .kernel_value import Num, Opaque, Unclear
 
 #: Helpers whose result no index hangs on; what they do to the scratch of a block is theirs.
@@ -35,6 +41,9 @@ OPAQUE = frozenset({
 
 #: Solver effort for a question on the way, in Z3's resource units.
 EFFORT = 2_000_000
+
+#: A path with more decisions than this does not end by itself.
+MOST_DECISIONS = 256
 
 #: what the solver said of facts, by the numbers of their terms
 Answers = dict[frozenset[int], tuple[bool, tuple[Any, ...]]]
@@ -65,54 +74,6 @@ class Call:
     outputs: tuple[Any, ...]
 
 
-class Sizes:
-    """The dimensions of a kernel as integers: equal ones are one symbol."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.facts: list[Any] = []
-        self._same: dict[str, str] = {}
-        self._divided: dict[tuple[str, int], Any] = {}
-        self.names: dict[str, Any] = {}
-        for a, b in kernel.same:
-            if "*" not in a + b and "/" not in a + b:
-                self._same[self._root(a)] = self._root(b)
-        for a, b in kernel.same:
-            self.facts.append(self.term(a) == self.term(b))
-        for a, b in kernel.divides:
-            self.facts.append(self.term(a) <= self.term(b))  # all that an index needs of it
-
-    def _root(self, name: str) -> str:
-        while name in self._same:
-            name = self._same[name]
-        return name
-
-    def term(self, dimension: str) -> Any:
-        result = z3.IntVal(1)
-        for factor in dimension.split("*"):
-            result = result * self._factor(factor)
-        return z3.simplify(result)
-
-    def _factor(self, name: str) -> Any:
-        name, _, divisor = name.partition("/")
-        if divisor:
-            return self._rounded_up(name, int(divisor))
-        name = self._root(name)
-        if name.isdigit():
-            return z3.IntVal(int(name))
-        if name not in self.names:
-            self.names[name] = z3.Int(name)
-            self.facts.append(self.names[name] >= 1)
-        return self.names[name]
-
-    def _rounded_up(self, name: str, divisor: int) -> Any:
-        key = self._root(name), divisor
-        if key not in self._divided:
-            whole, part = self._factor(name), z3.Int(f"{key[0]}/{divisor}")
-            self._divided[key] = part
-            self.facts += [part * divisor >= whole, (part - 1) * divisor < whole]
-        return self._divided[key]
-
-
 class Run:
     """A path: decisions made so far are ``decisions``, further ones are first tried as true."""
 
@@ -126,6 +87,7 @@ class Run:
         self.calls: list[Call] = []
         self._fresh = count()
         self._choices = iter(choices)
+        self._counting = False  # in a rank, whose count no index hangs on but by its lemma
         self._thread()
         self.arguments = [self._argument(parameter) for parameter in kernel.parameters]
 
@@ -167,15 +129,16 @@ class Run:
         return Num(self, z3.IntVal(0), {(tensor, n): z3.IntVal(1)})
 
     def size(self, dimension: str) -> Num:
-        return Num(self, self.sizes.term(dimension))
+        return Num(self, self.sizes.term(dimension), natural=True)
 
     def fresh(self, name: str, bound: Any = None) -> Num:
         """A number from 0 to below the bound."""
         term = z3.Int(f"{name}!{next(self._fresh)}")
         self.facts.append(term >= 0)
-        if bound is not None:
-            self.facts.append(term < bound)
-        return Num(self, term)
+        if bound is None:
+            return Num(self, term, natural=True)
+        self.facts.append(term < bound)
+        return Num(self, term, natural=True, below=(bound,))
 
     # -- deciding -------------------------------------------------------------------------------
 
@@ -192,6 +155,8 @@ class Run:
         return self.answers[key][0]
 
     def either(self) -> bool:
+        if self.taken == MOST_DECISIONS:
+            raise Unclear(f"a path of more than {MOST_DECISIONS} decisions")
         if self.taken == len(self.decisions):
             self.decisions.append(True)
         self.taken += 1
@@ -208,34 +173,42 @@ class Run:
     # -- arithmetic -----------------------------------------------------------------------------
 
     def product(self, a: Num, b: Num, result: Num) -> None:
-        if not (z3.is_int_value(a.rest) or z3.is_int_value(b.rest)):
-            self.facts.append(z3.Implies(z3.And(a.rest >= 0, b.rest >= 0), result.rest >= 0))
+        result.natural = a.natural and b.natural
+        result.packed = a, b, Num(self, z3.IntVal(0), natural=True)
+        if z3.is_int_value(a.rest) or z3.is_int_value(b.rest):
+            return
+        claim = result.rest >= 0
+        self.facts.append(
+            claim if result.natural else z3.Implies(z3.And(a.rest >= 0, b.rest >= 0), claim)
+        )
 
-    def packed(self, a: Num, b: Num, total: Num) -> None:
+    def sum(self, a: Num, b: Num, total: Num) -> None:
         """``place · count + rest`` with ``place < places`` and ``rest < count`` is less than
         ``places · count``: the fact that the solver cannot be asked to find by itself."""
-        if a.factors is None or z3.is_int_value(a.factors[0].rest):
+        total.natural = a.natural and b.natural
+        if a.packed is None or any(z3.is_int_value(n.rest) for n in a.packed[:2]):
             return
-        place, count_ = a.factors
-        if z3.is_int_value(count_.rest) or not self.holds(
-            z3.And(b.rest >= 0, b.rest < count_.rest, place.rest >= 0)
-        ):
+        place, count_, rest = a.packed
+        rest = b if z3.is_int_value(rest.rest) else rest + b
+        total.packed = place, count_, rest
+        if not place.below or not self._between(place) or not self._between(rest, count_.rest):
             return
-        for bound in self._bounds(place):
-            self.facts.append(total.rest < bound * count_.rest)
+        total.below = tuple(z3.simplify(bound * count_.rest) for bound in place.below)
+        self.facts += [total.rest < bound for bound in total.below]
 
-    def _bounds(self, number: Num) -> Iterator[Any]:
-        """Products of dimensions that a number is known to be below."""
-        sizes = list(self.sizes.names.values())
-        grids = [self.sizes.term(size) for size in self.kernel.grid]
-        pairs = [a * b for a in sizes for b in sizes] if number.factors is None else []
-        for bound in (*sizes, *grids, *pairs):
-            if self.holds(number.rest < bound):
-                yield bound
+    def _between(self, number: Num, bound: Any = None) -> bool:
+        """Whether a number is known to be from 0 to below the bound."""
+        if not number.natural and not self.holds(number.rest >= 0):
+            return False
+        if bound is None or any(bound.eq(known) for known in number.below):
+            return True
+        return self.holds(number.rest < bound)
 
     def quotient(self, a: Num, b: Num) -> Num:
         if z3.is_int_value(b.rest):
-            return Num(self, a.rest / b.rest)
+            whole = self.sizes.whole(a.rest, b.rest.as_long())
+            exact = whole is not None and self.holds(whole * b.rest == a.rest)
+            return Num(self, whole if exact else a.rest / b.rest, natural=a.natural)
         found = self.fresh("quotient")
         self.facts.append(z3.Implies(z3.And(a.rest >= 0, b.rest >= 1), found.rest <= a.rest))
         return found
@@ -243,7 +216,7 @@ class Run:
     def remainder(self, a: Num, b: Num) -> Num:
         if z3.is_int_value(b.rest):
             return Num(self, a.rest % b.rest)
-        if not self.holds(z3.And(a.rest >= 0, b.rest >= 1)):
+        if not self._between(a) or not self.holds(b.rest >= 1):
             raise Unclear("a remainder of what may be negative, or by what may be 0")
         return self.fresh("remainder", b.rest)
 
@@ -255,29 +228,37 @@ class Run:
     def element_place(self, number: Num, ne0: Num, ne1: Num, ne2: Num) -> tuple[Num, ...]:
         return self._places("element_place", number, ne0, ne1, ne2)
 
-    def _places(self, name: str, number: Num, *sizes: Num) -> tuple[Num, ...]:
+    def _places(self, name: str, number: Num, *given: Num | int) -> tuple[Num, ...]:
+        sizes = [n if isinstance(n, Num) else Num(self, z3.IntVal(n)) for n in given]
         whole = z3.IntVal(1)
         for size in sizes:
             whole = whole * size.rest
         places = [self.fresh(name, size.rest) for size in sizes]
         last = self.fresh(name)
-        for bound in (z3.IntVal(1), *self.sizes.names.values()):
-            if self.holds(number.rest < whole * bound):
-                self.facts.append(last.rest < bound)
+        bounds = (z3.IntVal(1), *self.sizes.names.values())
+        products = [(bound, z3.simplify(whole * bound)) for bound in bounds]
+        last.below = tuple(b for b, most in products if any(most.eq(k) for k in number.below))
+        if not last.below:
+            last.below = tuple(b for b, most in products if self.holds(number.rest < most))
+        self.facts += [last.rest < bound for bound in last.below]
         outputs = tuple(place.rest for place in (*places, last))
-        self.calls.append(Call(name, (number.rest,), outputs))
+        self.calls.append(Call(_of_sizes(name, sizes), (number.rest,), outputs))
         return (*places, last)
 
     def group_place(self, place: Num, count_: Num, groups: Num) -> Num:
-        if not self.holds(z3.And(place.rest >= 0, place.rest < count_.rest)):
+        if not self._between(place, count_.rest):
             raise Unclear("group_place of a number that may be past the count")
+        if not self.sizes.divides(groups.rest, count_.rest):
+            raise Unclear(f"group_place: no promise that {groups.rest} divides {count_.rest}")
         return self.fresh("group", groups.rest)
 
     def rank(self, body: Callable[..., Any]) -> Callable[..., Num]:
         """A rank among ``count`` elements in a total order: different elements, different ranks."""
 
         def helper(x: Any, at: Num, step: Num, count_: Num, sign: Any, k: Num) -> Num:
+            self._counting = True
             body(x, at, step, count_, sign, k)  # for its reads
+            self._counting = False
             found = self.fresh("rank", count_.rest)
             row = tuple(at.strides[s] for s in sorted(at.strides))
             self.calls.append(Call("rank", (k.rest, *row), (found.rest, *row)))
@@ -293,10 +274,22 @@ class Run:
         turn = self.fresh("turn")  # also where it is not entered: later names stay the same
         if not self.either():
             return
-        start, stop = (b if isinstance(b, Num) else Num(self, z3.IntVal(b)) for b in (start, stop))
+        start, stop = (
+            b if isinstance(b, Num) else Num(self, z3.IntVal(b), natural=b >= 0)
+            for b in (start, stop)
+        )
         number = start + turn * step
+        number.below, number.packed = (stop.rest,), None
         self.facts.append(number.rest < stop.rest)
+        caller = sys._getframe(1)
+        before = {name: id(value) for name, value in caller.f_locals.items()}
         yield number
+        for name, value in caller.f_locals.items():
+            changed = id(value) != before.get(name, id(value))
+            if self._counting or not changed or not isinstance(value, Num | int):
+                continue
+            if not _loops(caller.f_code, name):
+                raise Unclear(f"{name} is carried from one iteration of a loop to the next")
 
     def function(self, jitted: Any) -> Callable[..., Any]:
         """The Python of a kernel or helper, its globals replaced by what has a meaning here."""
@@ -320,6 +313,30 @@ class Run:
 
     def execute(self) -> None:
         self.function(self.kernel.function)(*self.arguments)
+
+
+def _of_sizes(name: str, sizes: Sequence[Num]) -> str:
+    """A helper's name for these sizes: with others it is another one-to-one function."""
+    words = [str(size.rest) for size in sizes]
+    if any("!" in word for word in words):
+        raise Unclear(f"{name} of sizes that differ between threads")
+    return " ".join((name, *words))
+
+
+@cache
+def _loops(code: types.CodeType, name: str) -> bool:
+    """Whether a name is the variable of loops, and is read inside of them alone."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
+    loops = [
+        node for node in ast.walk(tree)
+        if isinstance(node, ast.For) and ast.unparse(node.target) == name
+    ]  # fmt: skip
+    inside = {id(part) for loop in loops for line in loop.body for part in ast.walk(line)}
+    return bool(loops) and all(
+        id(node) in inside
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+    )
 
 
 class _Array:

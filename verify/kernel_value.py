@@ -28,20 +28,23 @@ class Num:
     """An integer of the kernel, of at most 64 bits.
 
     ``strides``: coefficients of strides; ``divisor``: what the whole was divided by (bytes to
-    elements).  ``factors``: the two numbers that it is the product of.
+    elements).  ``natural``: it is known not to be negative; ``below``: terms that it is known to
+    be below.  ``packed``: numbers (place, count, rest) of which it is ``place · count + rest``.
     """
 
     run: Run
     rest: Any
     strides: dict[Stride, Any] = field(default_factory=dict)
     divisor: int = 1
-    factors: tuple[Num, Num] | None = None
+    natural: bool = False
+    below: tuple[Any, ...] = ()
+    packed: tuple[Num, Num, Num] | None = None
 
     def _other(self, other: Any) -> Num:
         if isinstance(other, Num):
             return other
         if isinstance(other, int):
-            return Num(self.run, z3.IntVal(other))
+            return Num(self.run, z3.IntVal(other), natural=other >= 0)
         raise Unclear(f"an index meets {type(other).__name__}")
 
     def __add__(self, other: Any) -> Num:
@@ -54,7 +57,7 @@ class Num:
         divisor = self.divisor if self.strides else other.divisor
         total = Num(self.run, self.rest + other.rest, strides, divisor)
         if not strides:
-            self.run.packed(self, other, total)
+            self.run.sum(self, other, total)
         return total
 
     __radd__ = __add__
@@ -81,7 +84,6 @@ class Num:
         strides = {s: c * plain.rest for s, c in strided.strides.items()}
         product = Num(self.run, self.rest * other.rest, strides, strided.divisor)
         if not strides:
-            product.factors = (self, other)
             self.run.product(self, other, product)
         return product
 

@@ -35,8 +35,3 @@ def group_place(place: Any, count: Any, groups: Any) -> Any:
 def warp_row(block: Any, thread: Any, lanes: Any, warps: Any) -> Any:
     """The row that a warp computes: a block has ``warps`` of them."""
     return block * warps + thread // lanes
-
-
-def tile_place(slot: Any, columns: Any) -> Any:
-    """Output ``slot`` of a tile with ``columns`` columns: its row and column in the tile."""
-    return slot // columns, slot % columns

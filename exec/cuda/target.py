@@ -27,7 +27,6 @@ row_start = cuda.jit(device=True)(index.row_start)
 element_place = cuda.jit(device=True)(index.element_place)
 group_place = cuda.jit(device=True)(index.group_place)
 warp_row = cuda.jit(device=True)(index.warp_row)
-tile_place = cuda.jit(device=True)(index.tile_place)
 
 if SIMULATED:
     from numba.cuda.simulator.kernel import _get_kernel_context

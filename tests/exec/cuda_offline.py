@@ -1,7 +1,8 @@
 """Compile every CUDA kernel without a GPU and print what each needs, as JSON.
 
-``python cuda_offline.py 90``: one entry per kernel for that architecture, with registers, bytes of
-shared memory, of the stack and of spills, as ``ptxas`` reports them.
+``python cuda_offline.py 80 90``: for each architecture one entry per kernel, with registers, bytes
+of shared memory, of the stack and of spills, as ``ptxas`` reports them; and for each helper of
+index arithmetic what it returns.  Without NVVM the exit code is 77.
 """
 
 from __future__ import annotations
@@ -15,62 +16,35 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numba
 from numba import cuda, types
 from numba.cuda import dispatcher
-from splitproof.exec.cuda import moves, pointwise, products, quantise, rotate, rows
-from splitproof.exec.cuda.dequantise import KINDS
+from numba.cuda.cudadrv.error import NvvmSupportError
+from numba.cuda.cudadrv.nvvm import NVVM
+from splitproof.exec.cuda import index, target
+from splitproof.exec.cuda.catalog import kernels
+from splitproof.model.kernel import Data, Flag, Parameter, Scratch, Shape, Size, Step, Steps, Value
 
-F32, F64, I64 = types.float32, types.float64, types.int64
-NE = types.UniTuple(types.int64, 4)
-
-
-def array(kind: Any) -> Any:
-    return types.Array(kind, 1, "C")
-
-
-FLOATS, HALVES, WORDS, BYTES = map(array, (F32, types.uint16, types.uint32, types.uint8))
-IDS, LONG_IDS = array(types.int32), array(types.int64)
-W, X, Y = (HALVES, NE, NE), (FLOATS, NE, NE), (FLOATS, NE)
-QUANTISED = (WORDS, FLOATS, IDS, NE)
-CHOSEN = (IDS, NE, NE)
+SCALARS = {
+    "u8": types.uint8, "u16": types.uint16, "u32": types.uint32, "i32": types.int32,
+    "i64": types.int64, "f32": types.float32, "f64": types.float64,
+}  # fmt: skip
+NO_NVVM = 77
 
 
-def kernels() -> dict[str, tuple[Any, tuple[Any, ...]]]:
-    """Each kernel with the types that it is called with."""
-    found: dict[str, tuple[Any, tuple[Any, ...]]] = {
-        "quantise": (quantise._quantise, (*X, I64, WORDS, FLOATS, IDS)),
-        "binary": (pointwise._binary, (I64, FLOATS, NE, FLOATS, NE, NE, *Y, NE)),
-        "unary": (pointwise._unary, (I64, FLOATS, NE, *Y, NE, F32, F32)),
-        "gate": (pointwise._gate, (I64, FLOATS, NE, FLOATS, NE, *Y, NE, F32, F32)),
-        "rms_norm": (rows._rms_norm, (*X, F64, *Y)),
-        "sum_rows": (rows._sum_rows, (*X, *Y)),
-        "argsort": (rows._argsort, (*X, F32, I64, IDS, NE)),
-        "rope": (
-            rotate._rope,
-            (*X, IDS, I64, FLOATS, I64, FLOATS, F32, F32, F32, I64, I64, *Y),
-        ),
-        "reshape": (moves._reshape, (WORDS, NE, NE, WORDS, NE, NE)),
-        "repeat": (moves._repeat, (WORDS, NE, NE, WORDS, NE, NE)),
-        "fill": (moves._fill, (F32, *Y, NE)),
-        "add_id": (moves._add_id, (FLOATS, NE, FLOATS, NE, I64, IDS, NE, *Y, NE, IDS)),
-    }
-    for mask, kind in (("f32", FLOATS), ("f16", HALVES)):
-        call = (*X, F64, kind, NE, NE, I64, FLOATS, I64, *Y)
-        found[f"soft_max {mask}"] = rows._soft_max, call
-        found[f"set_rows {mask}"] = rows._set_rows, (*X, LONG_IDS, NE, NE, kind, NE, I64, I64, IDS)
-    table = (BYTES, HALVES, FLOATS, NE, NE, I64)
-    found["get_rows"] = rows._get_rows, (*table, IDS, NE, *Y, NE, IDS)
-    for name in ("q8_0", "q4_0"):
-        made = KINDS[name], products.BLOCK_HALVES[name]
-        found[f"mul_mat {name}"] = products.block_product(*made), (*W, *QUANTISED, *Y)
-        call = (*W, *QUANTISED, *CHOSEN, *Y, IDS)
-        found[f"mul_mat_id {name}"] = products.block_product_id(*made), call
-    for name in ("f32", "f16", "bf16"):
-        weights = X if name == "f32" else W
-        made_plain = products.plain_product(KINDS[name]), products.plain_product_id(KINDS[name])
-        found[f"mul_mat {name}"] = made_plain[0], (*weights, *X, *Y)
-        found[f"mul_mat_id {name}"] = made_plain[1], (*weights, *X, *CHOSEN, *Y, IDS)
-    return found
+def type_of(parameter: Parameter) -> Any:
+    """The type that a launch gives a parameter."""
+    match parameter:
+        case Data(kind=kind) | Scratch(kind=kind):
+            return types.Array(SCALARS[kind], 1, "C")
+        case Flag():
+            return types.Array(types.int32, 1, "C")
+        case Steps() | Shape():
+            return types.UniTuple(types.int64, 4)
+        case Step() | Size():
+            return types.int64
+        case Value(kind=kind):
+            return SCALARS[kind]
 
 
 def needs(ptx: str, architecture: int) -> dict[str, int]:
@@ -92,16 +66,44 @@ def needs(ptx: str, architecture: int) -> dict[str, int]:
     return {name: int(match[1]) if match else 0 for name, match in found.items()}
 
 
-def main(architecture: int) -> None:
-    capability = divmod(architecture, 10)
-    # Helpers are compiled for "the current device": there is none here.
-    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
-    table = {}
-    for name, (kernel, signature) in kernels().items():
-        ptx, _ = cuda.compile_ptx(kernel.py_func, signature, cc=capability)
-        table[name] = needs(ptx, architecture)
-    json.dump(table, sys.stdout, indent=1)
+def helpers() -> dict[str, list[str]]:
+    """What the helpers of index arithmetic that were compiled return, by the compiler's types."""
+    return {
+        name: sorted({str(found.signature.return_type) for found in helper.overloads.values()})
+        for name in vars(index)
+        if (helper := getattr(target, name, None)) is not None and hasattr(helper, "overloads")
+    }
+
+
+def toolkit() -> str:
+    said = subprocess.run(["ptxas", "--version"], capture_output=True, text=True, check=True).stdout
+    (version,) = re.findall(r"V([\d.]+)", said)
+    return str(version)
+
+
+def main(architectures: list[int]) -> None:
+    try:
+        NVVM()
+    except NvvmSupportError as error:
+        print(error, file=sys.stderr)
+        sys.exit(NO_NVVM)
+    found: dict[str, Any] = {"toolkit": toolkit(), "numba": numba.__version__, "kernels": {}}
+    for architecture in architectures:
+        table = found["kernels"][str(architecture)] = {}
+        capability = divmod(architecture, 10)
+        # Helpers are compiled for "the current device": there is none here.
+        device = SimpleNamespace(compute_capability=capability)
+        dispatcher.get_current_device = lambda device=device: device
+        known: dict[Any, dict[str, int]] = {}
+        for name, kernel in kernels().items():
+            signature = tuple(type_of(parameter) for parameter in kernel.parameters)
+            key = kernel.function.py_func, signature
+            if key not in known:
+                ptx, _ = cuda.compile_ptx(*key, cc=capability)
+                known[key] = needs(ptx, architecture)
+            table[name] = known[key]
+    json.dump(found | {"helpers": helpers()}, sys.stdout, indent=1)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main([int(argument) for argument in sys.argv[1:]])
