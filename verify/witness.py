@@ -366,27 +366,24 @@ class _Witness:
             return False
         return any(self._members(tensor, other) for other in range(self.schedule.repeat))
 
-    @property
-    def _past_only(self) -> tuple[str, ...]:
-        """To give a callback's ids gives those before it too: only where one set counts."""
-        return ("callback",) if self.fault.read.role == PAST else ()
-
     def _members(self, tensor: Tensor, iteration: int) -> list[int]:
-        """Experts that the model puts into the used sets that this tensor names in this pass."""
-        found: set[int] = set()
+        """Experts that the model puts into the used sets that this tensor names in this pass.
+
+        Where a callback makes another version of the ids, there are two sets, and a
+        counterexample has ids for one: those before the callback.
+        """
+        found = {}
         for name, members in self.fault.values.sets.items():
             ids, listed, events = name.partition("[")
             if not listed:  # a set that no ids name
                 continue
             same = self.schedule.base(ids).name == self.schedule.base(tensor.name).name
-            if (
-                same
-                and events.startswith(("input", "node", *self._past_only))
-                and events.endswith(f".{iteration}]")
-            ):
-                found |= members
+            if same and events.endswith(f".{iteration}]"):
+                found[events] = members
+        kinds = ("input", "node", "callback") if len(found) == 1 else ("input", "node")
+        wanted = {e for events in found if events.startswith(kinds) for e in found[events]}
         low, high = tensor.values if tensor.values is not None else (0, 0)
-        return sorted(expert for expert in found if low <= expert < high)
+        return sorted(expert for expert in wanted if low <= expert < high)
 
     def bank_contents(self) -> tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]:
         """Experts that are resident at the start, where the fault needs them to be."""
