@@ -42,6 +42,7 @@ class Banks:
     def __init__(self, schedule: Schedule, footprints: Footprints) -> None:
         self.schedule, self.footprints = schedule, footprints
         self._groups: dict[str, _Group] = {}
+        self._serving: set[tuple[int, int] | None] | None = None
         self._guarded: dict[tuple[object, ...], bool] = {}
 
     def alien(self, write: Write, read: Read, event: Event) -> bool:
@@ -131,6 +132,8 @@ class Banks:
         that claims residency without filling this bank.  ``unserved``: the fill was for other
         ids than the reader's, such as those of an earlier pass.
         """
+        if read.role == "upload":
+            yield from self._idle_overflow(read, scope)
         use = read.bank
         if use is None or use.fill is None or read.time is None:
             return
@@ -140,10 +143,8 @@ class Banks:
             return
         bank, footprints = use.bank, self.footprints
         (serving,) = footprints.by_event[Event("state", *use.fill, bank.name)]
-        experts, ids = self.experts(bank), self.schedule.tensor(bank.ids).elements
-        if experts > bank.slots:
-            yield serving, "overflow", scope.lt(number(bank.slots), size(ids))
-        if experts > 1 and footprints.filled.get(use.fill) != use.needs:
+        yield from self._overflow(bank, serving, scope)
+        if self.experts(bank) > 1 and footprints.filled.get(use.fill) != use.needs:
             yield serving, "unserved", True
         for write in self.skipping(bank):
             if not footprints.order.before(read.part, write.part):
@@ -153,6 +154,26 @@ class Banks:
             for write in footprints.by_event.get(event, ()):
                 if self._survives(bank, write, use.fill):
                     yield write, "outdated", True
+
+    def _overflow(self, bank: Bank, fill: Write, scope: Scope) -> Iterator[tuple[Write, str, Bool]]:
+        if self.experts(bank) > bank.slots:
+            ids = self.schedule.tensor(bank.ids).elements
+            yield fill, "overflow", scope.lt(number(bank.slots), size(ids))
+
+    def _idle_overflow(self, read: Read, scope: Scope) -> Iterator[tuple[Write, str, Bool]]:
+        """Of a fill that serves no read of slots, and whose slots may be too few all the same."""
+        footprints = self.footprints
+        part = footprints.order.parts[read.part]
+        place = part.command, part.iteration
+        if self._serving is None:
+            uses = (r.bank for r in footprints.reads if r.bank is not None)
+            self._serving = {use.fill for use in uses if use.what == "slots"}
+        if place in self._serving:
+            return
+        bank, _ = self._filled(place)
+        if bank.caches == read.region.tensor.name:
+            (fill,) = footprints.by_event[Event("state", *place, bank.name)]
+            yield from self._overflow(bank, fill, scope)
 
     def _survives(self, bank: Bank, write: Write, serving: tuple[int, int]) -> bool:
         """Whether a copy from before the write can still be in its slot at the serving fill.

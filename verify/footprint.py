@@ -216,10 +216,12 @@ class Footprints:
             raise Unsupported(f"fill of {', '.join(command.banks)}: not all of the same memories")
         self.fills.setdefault(first.group, []).append(place)
         node = self._readers.of_banks(command)
-        time = None
-        if node is not None:
-            time = Time(parts[0].iteration, 1, graph.position(node.dst), 1)
-            self.filled[place] = self.sequential.used_set(first.ids, time)
+        if node is None:
+            raise Unsupported(
+                f"fill of {', '.join(command.banks)}: no node reads them, so no ids are due"
+            )
+        time = Time(parts[0].iteration, 1, graph.position(node.dst), 1)
+        self.filled[place] = self.sequential.used_set(first.ids, time)
         read = self._read(parts[0], command.ids, first.ids, time, "ids")
         self.reads.append(read)
         for bank in banks:
@@ -231,17 +233,13 @@ class Footprints:
         where = self.schedule.location
         return where(bank.caches).memory, where(bank.name).memory
 
-    def _upload(
-        self, bank: Bank, command: FillBank, parts: tuple[Part, ...], time: Time | None
-    ) -> None:
+    def _upload(self, bank: Bank, command: FillBank, parts: tuple[Part, ...], time: Time) -> None:
         weight = self.schedule.tensor(bank.caches)
         reader = parts[0] if self._staged(command) else parts[-1]
         source = self._read(reader, bank.caches, bank.caches, time, "upload")
-        if time is not None:
-            used = self.sequential.used_set(bank.ids, time)
-            promised = self._promised(bank.ids)
-            source = replace(source, experts=Experts(used, expert_stride(weight), 0, promised))
-        self.reads.append(source)
+        used, promised = self.sequential.used_set(bank.ids, time), self._promised(bank.ids)
+        experts = Experts(used, expert_stride(weight), 0, promised)
+        self.reads.append(replace(source, experts=experts))
         event = Event("state", parts[0].command, parts[0].iteration, bank.name)
         self.writes.append(Write(parts[-1].index, self.slots(bank), event))
 

@@ -56,8 +56,10 @@ class Theorems:
 
     def instances(self, read: Read) -> Iterator[Instance]:
         """The theorems that have the form of the read, the special ones first."""
-        if read.time is None or read.role == PAST or self.judge.unknown_places.concern(read):
-            return  # no theorem speaks of what lies past an expert
+        if read.time is None or self.judge.unknown_places.concern(read):
+            return
+        if read.role in (PAST, "upload"):
+            return  # no theorem speaks of what lies past an expert, or of fills that serve nobody
         if read.bank is not None:
             filled = self.fills.filled(read)
             if filled is not None:

@@ -189,6 +189,9 @@ class _Witness:
 
     def sequence(self) -> tuple[Step, ...]:
         """An interleaving in which the fault shows: a wrong version if one can, else a torn one."""
+        write = self.root.write
+        if write is not None and write.part == self.root.read.part:  # a fill that cannot be served
+            return interleaving(self.order)
         carried = self._carried()
         steps = []
         for pairs in self._constraints():
@@ -341,6 +344,8 @@ class _Witness:
         experts = self.fault.read.experts
         if experts is None or not values or tensor.values is None:
             return tuple(values)
+        if self.root.relation == "overflow":
+            return tuple(values)  # as many experts as there can be
         members = self._members(tensor, iteration)
         if members:
             members.sort(key=self._reads_past, reverse=True)

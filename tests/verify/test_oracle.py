@@ -10,7 +10,8 @@ from typing import Any
 
 import oracle
 import pytest
-from splitproof.exec.replay import run_interleaving
+from splitproof.exec.replay import replay, run_interleaving
+from splitproof.model.report import Verdict
 from splitproof.model.schedule import Schedule
 from splitproof.verify import banks, order, region, sequential, tail
 from splitproof.verify.access import Write
@@ -46,6 +47,27 @@ def test_more_experts_than_slots_may_be_told_as_a_remap(number: int) -> None:
     assert schedule is not None
     assert oracle.disagreement(schedule) == ("fault", "")
     assert "BK007" in {finding.rule for finding in check(schedule).findings}
+
+
+def test_a_fill_that_serves_nobody_has_enough_slots_too() -> None:
+    schedule = oracle.schedule_of(16268)
+    assert schedule is not None
+    assert oracle.disagreement(schedule) == ("fault", "")
+    (found,) = [f for f in check(schedule).findings if f.rule == "BK004"]
+    assert found.counterexample is not None and found.counterexample.writer is not None
+    assert replay(schedule, found.counterexample).reproduced
+
+
+def test_a_fill_of_a_bank_that_no_node_reads_is_not_proved() -> None:
+    schedule = oracle.schedule_of(16268)
+    assert schedule is not None
+    nodes = tuple(n for n in schedule.graph.nodes if n.dst != "o0up")
+    assert len(nodes) < len(schedule.graph.nodes)
+    program = tuple(c for c in schedule.program or () if getattr(c, "node", None) != "o0up")
+    graph = replace(schedule.graph, nodes=nodes)
+    report = check(replace(schedule, graph=graph, splits=None, program=program))
+    assert report.verdict is not Verdict.PROVED
+    assert any("no node reads them" in gap.reason for gap in report.gaps)
 
 
 # -- the oracle itself ----------------------------------------------------------------------------
