@@ -87,7 +87,8 @@ class Theorems:
         current = [w for w in case.source if tensors.place(w) == case.issuing]
         earlier = [w for w in case.source if tensors.place(w) < case.issuing]
         later = [w for w in case.source if tensors.place(w) > case.issuing]
-        fetch, before = case.fetch.part, self.order.before
+        # The host reads the source of a staged fetch when it issues it, long before the upload.
+        read, fetch, before = case.origin.part, case.fetch.part, self.order.before
         source = here.base(case.origin.region.tensor.name).name
         nodes = [w for w in current if tensors.is_node(w)]
         return {
@@ -96,14 +97,16 @@ class Theorems:
                 tensors.is_node(w) or not tensors.in_compute_buffer(w)
                 for w in tensors.written_in(case.issuing)
             ),
-            "written-guard": lambda: all(w.region.tensor.name != source for w in nodes),
+            "written-guard": lambda: len(nodes) == len(current) and all(
+                w.region.tensor.name != source for w in nodes
+            ),
             "views-resolved": lambda: all(w.region.tensor.view_of is None for w in nodes),
             "one-ahead": lambda: case.consuming == (case.issuing[0], case.issuing[1] + 1),
-            "earlier-writers-awaited": lambda: all(before(w.part, fetch) for w in earlier),
+            "earlier-writers-awaited": lambda: all(before(w.part, read) for w in earlier),
             "later-writers-after-copy": lambda: all(
-                tensors.place(w) >= case.consuming and w.part > fetch for w in later
+                tensors.place(w) >= case.consuming and w.part > read for w in later
             ),
-            "waits-moved": lambda: all(before(fetch, w.part) for w in later),
+            "waits-moved": lambda: all(before(read, w.part) for w in later),
             "prefetch-awaited": lambda: before(fetch, case.read.part),
             "target-live": lambda: all(
                 before(w.part, fetch) or before(case.read.part, w.part) for w in case.others

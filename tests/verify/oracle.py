@@ -44,10 +44,14 @@ def disagreement(schedule: Schedule, solver: Solver | None = None) -> tuple[str,
     """How checker and oracle compare: ``(outcome, what differs)``, nothing where they agree.
 
     ``proved`` is held against all values of the symbols, a fault against its own numbers, where it
-    must also show when it is executed.  Static findings and what is undecided claim nothing about
-    interleavings.  ``solver``: shared by the checks of several schedules, to be faster.
+    must also show when it is executed; the theorems change neither.  Static findings and what is
+    undecided claim nothing about interleavings.  ``solver``: shared by the checks of several
+    schedules, to be faster.
     """
     report = check(schedule, Options(solver=solver))
+    alone = check(schedule, Options(solver=solver, theorems=False))
+    if (report.verdict, report.findings) != (alone.verdict, alone.findings):
+        return report.verdict.value, "the theorems change what is found"
     faults = [f for f in report.findings if f.counterexample is not None]
     if faults:
         return "fault", _Refuted(schedule, report, faults).difference()

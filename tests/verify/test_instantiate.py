@@ -115,6 +115,16 @@ def earlier_on_another_queue(d: Document) -> None:
                                               "reads": ["vram1", "host"]})  # fmt: skip
 
 
+def read_when_issued(d: Document) -> None:
+    """The host reads the source of a staged copy at issue; only the upload waits for the queue."""
+    earlier_on_another_queue(d)
+    d["devices"][1]["copy"] = "staged"
+    d["devices"][0]["waits_for"] = ["gpu1"]
+    for command in d["program"]:
+        if command["do"] in ("prefetch", "record"):
+            command["queue"] = "gpu1.compute"
+
+
 def writer_issued_too_early(d: Document) -> None:
     """What belongs to the consuming split writes the source before the prefetch is issued."""
     write = {"do": "callback", "name": "late", "reads": [], "writes": ["h"], "split": 2}
@@ -209,6 +219,7 @@ DROPPED: list[tuple[str, str, str, Change]] = [
     ("T1", "views-resolved", T1, source_through_a_view),
     ("T1", "one-ahead", T1, issued_with_the_node),
     ("T1", "earlier-writers-awaited", T1, earlier_on_another_queue),
+    ("T1", "earlier-writers-awaited", T1, read_when_issued),
     ("T1", "later-writers-after-copy", T1, writer_issued_too_early),
     ("T1", "waits-moved", T1, not_awaited),
     ("T1", "prefetch-awaited", T1, not_awaited),
