@@ -113,12 +113,16 @@ class _Refuted:
         }  # fmt: skip
 
     def _chosen(self, wrong: Affected | WrongRead) -> set[Affected]:
-        """For a read of slots, the read that chose them: where that is wrong, so are the slots."""
+        """For a read of slots, the read that chose them, and the other way round: where the slots
+        are chosen wrong, they are read wrong."""
         assert self.schedule.program is not None
         command, graph = self.schedule.program[wrong.command], self.schedule.graph
-        if not isinstance(command, Compute) or graph.find_bank(wrong.tensor) is None:
+        if not isinstance(command, Compute) or len(graph.node(command.node).src) < 3:
             return set()
-        return {Affected(wrong.command, wrong.iteration, self.schedule.bound(command, 2))}
+        slots, ids = (self.schedule.bound(command, index) for index in (0, 2))
+        if graph.find_bank(slots) is None or wrong.tensor not in (slots, ids):
+            return set()
+        return {Affected(wrong.command, wrong.iteration, name) for name in (slots, ids)}
 
     def difference(self) -> str:
         shown = False
