@@ -217,11 +217,16 @@ class Sequential:
         """A name for ``used(ids)`` as of a moment: equal names are equal sets.
 
         It lists the events that wrote the ids last, so that two readers of one version share
-        it and readers of different versions do not.
+        it and readers of different versions do not.  A view of all of its base names the same
+        numbers.
         """
         key = (ids, time)
         if key not in self._sets:
-            region = self.region(ids)
+            region, base = self.region(ids), self.schedule.base(ids)
+            whole = self.region(base.name)
+            alike = region.tensor.dtype == base.dtype and region.contiguous
+            if alike and covers(whole, region):
+                ids = base.name
             last = []
             for event, written in self.writers(region, time):
                 last.append(f"{event.kind}{event.index}.{event.iteration}")
