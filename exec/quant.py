@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.tensor import DType
+from .unsupported import UnsupportedOp
 
 Bytes = NDArray[np.uint8]
 Array = NDArray[Any]
@@ -26,8 +27,8 @@ _PLAIN = {
 def to_array(kind: DType, raw: Bytes, ne: Sequence[int]) -> Array:
     """The values of packed bytes: float32 (integers keep their type), of shape ``ne``.
 
-    Types that have no plain NumPy form go through ``gguf.quants``; ``NotImplementedError`` if
-    that package cannot read the type either.
+    Types that have no plain NumPy form go through ``gguf.quants``; ``UnsupportedOp`` if that
+    package cannot read the type either.
     """
     outermost_first = tuple(ne[::-1])
     if kind.name in _PLAIN:
@@ -93,5 +94,8 @@ def _gguf_dequantize(kind: DType, raw: Bytes) -> Array:
 
     code = GGMLQuantizationType[kind.name.upper()]
     rows = raw.reshape(-1, kind.block_bytes)
-    values: Array = quants.dequantize(rows, code)
+    try:
+        values: Array = quants.dequantize(rows, code)
+    except NotImplementedError as error:
+        raise UnsupportedOp(f"nothing here reads numbers of type {kind.name}") from error
     return values

@@ -40,6 +40,7 @@ from .queue import Crew, Job, Lane, Stopped
 from .reference import CallbackFunction, Integers, World, input_commands
 from .result import KernelUse, MemoryTraffic, RunResult
 from .script import exists, upload_contract
+from .unsupported import UnsupportedOp
 from .watch import NOBODY, Stretch, Watcher, WatchError
 from .work import Work
 
@@ -55,7 +56,10 @@ class RunError(RuntimeError):
     """A command that failed; the message names it, and the cause is the original error."""
 
     def __init__(self, index: int, pass_: int, text: str, cause: BaseException) -> None:
-        super().__init__(f"command {index} ({text}), pass {pass_}: {type(cause).__name__}: {cause}")
+        what = str(cause)
+        if not isinstance(cause, UnsupportedOp):
+            what = f"{type(cause).__name__}: {what}"
+        super().__init__(f"command {index} ({text}), pass {pass_}: {what}")
         self.index, self.pass_, self.text = index, pass_, text
 
 

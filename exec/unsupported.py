@@ -1,5 +1,6 @@
 """What has no meaning here."""
 
 
-class UnsupportedOp(NotImplementedError):
-    """An op (or a parameter of one) without a meaning here; the message names the node."""
+class UnsupportedOp(ValueError):
+    """An op, a parameter of one or a type of its operands without a meaning here; the message names
+    it."""

@@ -77,7 +77,7 @@ _REFERENCE = (
 TABLE: tuple[Row, ...] = _KERNELS + tuple(Row(op, ("*",), None) for op in _REFERENCE)
 
 
-class NoKernelError(NotImplementedError):
+class NoKernelError(ValueError):
     """An op that neither a kernel nor the reference computes; the message names the node."""
 
 
