@@ -9,16 +9,14 @@ take a slot of the reader's experts only if the experts of all fills up to it ex
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import product
-from typing import cast
 
-from ..model.command import FillBank
 from ..model.graph import Bank
 from ..model.schedule import Schedule
 from ..model.symbol import Expr
-from .access import Read, Write
+from .access import BankUse, Read, Write
 from .footprint import Footprints
+from .lookup import filled_banks
 from .sequential import Event
 from .term import Bool, Scope, conj, number, size
 
@@ -26,22 +24,12 @@ from .term import Bool, Scope, conj, number, size
 _EXACT_LAYERS = 8
 
 
-@dataclass(slots=True)
-class _Group:
-    """The fills of a group in issue order, each with the first bank that it names and the names of
-    all; and which of them are of a layer, and of a bank."""
-
-    fills: list[tuple[tuple[int, int], Bank, tuple[str, ...]]] = field(default_factory=list)
-    of_layer: dict[int, list[int]] = field(default_factory=dict)
-    of_bank: dict[str, list[int]] = field(default_factory=dict)
-
-
 class Banks:
     """Questions about the fills of one regime."""
 
     def __init__(self, schedule: Schedule, footprints: Footprints) -> None:
         self.schedule, self.footprints = schedule, footprints
-        self._groups: dict[str, _Group] = {}
+        self._loading: dict[str, dict[int, list[tuple[int, int]]]] = {}
         self._serving: set[tuple[int, int] | None] | None = None
         self._guarded: dict[tuple[object, ...], bool] = {}
 
@@ -78,14 +66,18 @@ class Banks:
             for other in self.footprints.by_event.get(event, ())
         )
 
+    def never_filled(self, use: BankUse) -> bool:
+        """Whether the fill that serves a reader finds all experts where another one, which left the
+        bank out, put those of its layer: ``broken`` tells, and no version is due."""
+        return use.what == "slots" and use.fill in self.footprints.idle
+
     def clash(self, write: Write, event: Event, scope: Scope) -> Bool:
         """Whether another fill's uploads can fall on slots that ``event``'s readers use."""
         if event.kind != "state" or write.event is None or write.event.kind != "state":
             return True
         if write.event == event:
             return True
-        place = (event.index, event.iteration)
-        other = (write.event.index, write.event.iteration)
+        place, other = event.place, write.event.place
         same_layer = self._bank(event).layer == self._bank(write.event).layer
         if self._issued(other, place) and same_layer:
             return True  # a hit on what that fill has not brought yet
@@ -104,8 +96,11 @@ class Banks:
             return True
         counts: dict[int, tuple[Expr, int]] = {}
         for place in self.footprints.fills.get(bank.group, ()):
+            loading = self.footprints.idle.get(place, place)
             if self._issued(place, first) or self._issued(last, place):
                 continue
+            if loading != place and not self._issued(loading, first):
+                continue  # the same experts again
             for layer, (ids, experts) in self._selected(place).items():
                 known = counts.get(layer, (Expr.of(0), experts))
                 counts[layer] = (known[0] + ids, experts)
@@ -170,7 +165,7 @@ class Banks:
             self._serving = {use.fill for use in uses if use.what == "slots"}
         if place in self._serving:
             return
-        bank, _ = self._filled(place)
+        bank = filled_banks(self.schedule, place)[0]
         if bank.caches == read.region.tensor.name:
             (fill,) = footprints.by_event[Event("state", *place, bank.name)]
             yield from self._overflow(bank, fill, scope)
@@ -198,60 +193,30 @@ class Banks:
         return len(meanwhile) < bank.slots
 
     def skipping(self, bank: Bank) -> Iterator[Write]:
-        """Writes of the fills of the bank's layer that leave the bank out and may load experts.
+        """Writes of the fills of the bank's layer that leave the bank out and may load experts."""
+        for place in self._loading_fills(bank):
+            first, *others = filled_banks(self.schedule, place)
+            if bank != first and bank not in others:
+                yield from self.footprints.by_event[Event("state", *place, first.name)]
 
-        One that comes right after a fill of the bank for the same ids finds them all and loads
-        none.
-        """
-        group = self._group(bank.group)
-        naming = group.of_bank.get(bank.name, [])
-        layers = {bank.layer, *(group.fills[at][1].layer for at in naming)}
-        mine = {*naming, *(at for layer in layers for at in group.of_layer.get(layer, ()))}
-        #: the ids whose experts the bank is known to have before the next fill
-        served: tuple[int, str] | None = None
-        latest = -1
-        for at in sorted(mine):
-            place, first, names = group.fills[at]
-            ids = self.footprints.filled.get(place)
-            wanted = (first.layer, ids) if ids is not None else None
-            if at != latest + 1:
-                served = None  # a fill of another layer came between
-            latest = at
-            if bank.name in names:
-                served = wanted
-                continue
-            if served is None or served != wanted:
-                served = None
-                if first.layer == bank.layer:
-                    yield from self.footprints.by_event[Event("state", *place, first.name)]
-
-    def _group(self, name: str) -> _Group:
-        if name not in self._groups:
-            group = self._groups[name] = _Group()
-            for at, place in enumerate(self.footprints.fills.get(name, ())):
-                first, names = self._filled(place)
-                group.fills.append((place, first, names))
-                group.of_layer.setdefault(first.layer, []).append(at)
-                for bank in names:
-                    group.of_bank.setdefault(bank, []).append(at)
-        return self._groups[name]
+    def _loading_fills(self, bank: Bank) -> list[tuple[int, int]]:
+        """The fills of a bank's layer that are not idle, in issue order."""
+        if bank.group not in self._loading:
+            of_layer = self._loading[bank.group] = {}
+            for place in self.footprints.fills.get(bank.group, ()):
+                if place not in self.footprints.idle:
+                    layer = filled_banks(self.schedule, place)[0].layer
+                    of_layer.setdefault(layer, []).append(place)
+        return self._loading[bank.group].get(bank.layer, [])
 
     def layers(self, place: tuple[int, int]) -> set[int]:
         """The layers of which a fill brings at least one expert."""
         symbols = self.schedule.graph.ranges
         return {n for n, (ids, _) in self._selected(place).items() if ids.bounds(symbols)[0] > 0}
 
-    def _filled(self, place: tuple[int, int]) -> tuple[Bank, tuple[str, ...]]:
-        """The first bank of a fill, and the names of all."""
-        assert self.schedule.program is not None
-        command = cast(FillBank, self.schedule.program[place[0]])
-        bank = self.schedule.graph.find_bank(command.banks[0])
-        assert bank is not None
-        return bank, command.banks
-
     def _selected(self, place: tuple[int, int]) -> dict[int, tuple[Expr, int]]:
         """Per layer: ids in a fill (repetition included), and how many experts there are."""
-        bank, _ = self._filled(place)
+        bank = filled_banks(self.schedule, place)[0]
         return {bank.layer: (self.schedule.tensor(bank.ids).elements, self.experts(bank))}
 
     def experts(self, bank: Bank) -> int:

@@ -25,7 +25,7 @@ from .encode import DEFAULT_EFFORT, Observer, Solver, z3_version
 from .footprint import Footprints
 from .instantiate import Theorems
 from .obligation import Fault, Judge, Undecided
-from .order import Order, build_order
+from .order import Order, Part, build_order
 from .regime import Regime, TooManyRegimes, at_values, regimes
 from .region import NeedsNumbers, Unsupported
 from .rules import (
@@ -43,7 +43,7 @@ from .rules.case import Case
 from .rules.cost import crossing
 from .sequential import Sequential
 from .term import PlainScope, Scope
-from .witness import counterexample
+from .witness import counterexample, part_text
 
 Progress = Callable[[int, int], None]
 
@@ -154,6 +154,8 @@ class _Check:
         self.effective: set[Declared] = set()
         self.findings: dict[tuple[object, ...], Finding] = {}
         self.gaps: dict[tuple[str, str], Gap] = {}
+        #: findings that no ids were found for, under the keys of ``findings``
+        self.unshown: dict[tuple[object, ...], Gap] = {}
         self.obligations = 0
         self.by_theorem: Counter[str] = Counter()
         self.regimes = 0
@@ -175,13 +177,13 @@ class _Check:
         self.regimes += 1
         order = build_order(schedule, lambda c, i: self._exists(schedule, regime, c, i))
         self.commands = max(self.commands, len(order.by_command))
-        findings, gaps, told = dict(self.findings), dict(self.gaps), self.by_theorem.copy()
+        kept = dict(self.findings), dict(self.gaps), dict(self.unshown), self.by_theorem.copy()
         footprints = None
         try:
             self._statics(schedule, regime, order)
             footprints = self._values(schedule, regime, order)
         except NeedsNumbers:
-            self.findings, self.gaps, self.by_theorem = findings, gaps, told
+            self.findings, self.gaps, self.unshown, self.by_theorem = kept
             raise
         except Unsupported as error:
             self.gap(Verdict.UNSUPPORTED, str(error), "$")
@@ -297,13 +299,17 @@ class _Check:
                 self.findings[key] = replace(known, affected=(*known.affected, affected))
             return
         rule = RULES[codes[0]]
+        message, place = self._message(fault, reader), f"$.program[{reader.command}]"
         shown = counterexample(schedule, judge, fault)
+        if shown is None:
+            reason = f"{message}, if ids exist that make the two use one slot: none were found"
+            self.unshown.setdefault(key, Gap(Verdict.UNKNOWN, reason, place))
+            return
         self.findings[key] = Finding(
-            rule.code, rule.kind, self._message(fault, shown.reader.text),
-            f"$.program[{reader.command}]", codes[1:], (), shown, affected=(affected,),
-        )  # fmt: skip
+            rule.code, rule.kind, message, place, codes[1:], (), shown, affected=(affected,)
+        )
 
-    def _message(self, fault: Fault, reader: str) -> str:
+    def _message(self, fault: Fault, reader: Part) -> str:
         name = fault.root.read.region.tensor.name
         words = {
             "unordered": "races with a write of",
@@ -323,13 +329,14 @@ class _Check:
                 "none": "reads undefined bytes past an expert of",
                 "stale": "reads bytes that are not its own past an expert of",
             }
-        return f"{reader.split(' [')[0]} {words[fault.root.relation]} {name!r}"
+        return f"{part_text(self.schedule, reader)} {words[fault.root.relation]} {name!r}"
 
     # -- the report -------------------------------------------------------------------------------
 
     def report(self, schedule: Schedule, seconds: float) -> Report:
         findings = tuple(sorted(self._kept(), key=_rank))
-        gaps = tuple(self.gaps.values())
+        unshown = (gap for key, gap in self.unshown.items() if key not in self.findings)
+        gaps = (*self.gaps.values(), *unshown)
         asked = self.solver.questions - self.asked_before
         report = Report(
             Verdict.PROVED, findings, gaps, tuple(self._assumptions()),

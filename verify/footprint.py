@@ -39,7 +39,7 @@ from .access import (
     bank_of_node,
     expert_stride,
 )
-from .lookup import Fills, Readers, computes
+from .lookup import Fills, Readers, computes, filled_banks
 from .order import Order, Part, copy_contract
 from .region import Region, Unsupported
 from .sequential import INITIAL, Event, Sequential, Time, callback_names, callback_time
@@ -65,6 +65,8 @@ class Footprints:
         self._carried: dict[tuple[int, Event], bool] = {}  # copies, by their part
         #: used set that each fill brings in
         self.filled: dict[tuple[int, int], str] = {}
+        #: fills that find all their experts, with the one that they follow: it was for the same ids
+        self.idle: dict[tuple[int, int], tuple[int, int]] = {}
         #: used set of each ``copy_experts``, by destination and pass
         self._used: dict[tuple[str, int], str] = {}
         self._fills_so_far = Fills()
@@ -78,9 +80,11 @@ class Footprints:
         places: dict[str, dict[Span, dict[tuple[str, bool], Line]]] = {}
         for number, write in enumerate(self.writes):
             region, part = write.region, self.order.parts[write.part]
-            self.by_space.setdefault(region.space, []).append(write)
             if write.event is not None:
                 self.by_event.setdefault(write.event, []).append(write)
+                if write.event.kind == "state" and write.event.place in self.idle:
+                    continue  # it moves nothing
+            self.by_space.setdefault(region.space, []).append(write)
             if not region.exact:
                 self.inexact.add(region.space)
             lines = places.setdefault(region.space, {}).setdefault(region.span, {})
@@ -214,7 +218,7 @@ class Footprints:
             raise Unsupported(f"bank {first.name!r}: what {first.policy} evicts is not known here")
         if len({self._memories(bank) for bank in banks if bank is not None}) > 1:
             raise Unsupported(f"fill of {', '.join(command.banks)}: not all of the same memories")
-        self.fills.setdefault(first.group, []).append(place)
+        issued = self.fills.setdefault(first.group, [])
         node = self._readers.of_banks(command)
         if node is None:
             raise Unsupported(
@@ -222,12 +226,20 @@ class Footprints:
             )
         time = Time(parts[0].iteration, 1, graph.position(node.dst), 1)
         self.filled[place] = self.sequential.used_set(first.ids, time)
+        if issued and self._same_experts(issued[-1], place):
+            self.idle[place] = self.idle.get(issued[-1], issued[-1])
+        issued.append(place)
         read = self._read(parts[0], command.ids, first.ids, time, "ids")
         self.reads.append(read)
         for bank in banks:
             assert bank is not None
             self._upload(bank, command, parts, time)
         self._publish(command, parts)
+
+    def _same_experts(self, one: tuple[int, int], other: tuple[int, int]) -> bool:
+        """Whether two fills of a group are for the same experts of the same layer."""
+        layers = {filled_banks(self.schedule, place)[0].layer for place in (one, other)}
+        return len(layers) == 1 and self.filled[one] == self.filled[other]
 
     def _memories(self, bank: Bank) -> tuple[str | None, str | None]:
         where = self.schedule.location
@@ -239,7 +251,8 @@ class Footprints:
         source = self._read(reader, bank.caches, bank.caches, time, "upload")
         used, promised = self.sequential.used_set(bank.ids, time), self._promised(bank.ids)
         experts = Experts(used, expert_stride(weight), 0, promised)
-        self.reads.append(replace(source, experts=experts))
+        if (parts[0].command, parts[0].iteration) not in self.idle:
+            self.reads.append(replace(source, experts=experts))
         event = Event("state", parts[0].command, parts[0].iteration, bank.name)
         self.writes.append(Write(parts[-1].index, self.slots(bank), event))
 
@@ -352,6 +365,7 @@ class Footprints:
             slots = self.slots(bank)
             region = replace(read.region, length=slots.length)
             needs = self.sequential.used_set(ids, time)
+            fill = self._loading(bank, fill)
             return replace(read, region=region, bank=BankUse(bank, "slots", fill, needs))
         if name == bank.slot_ids:
             # A later fill of the layer, perhaps of other banks, may have published them again.
@@ -359,6 +373,14 @@ class Footprints:
             needs = self.sequential.used_set(ids, time) if latest != fill else ""
             return replace(read, bank=BankUse(bank, "ids", latest or fill, needs))
         return read
+
+    def _loading(self, bank: Bank, fill: tuple[int, int] | None) -> tuple[int, int] | None:
+        """The fill that loads what a reader finds: not one that follows another for the same ids,
+        if that one fills the bank too."""
+        first = self.idle.get(fill) if fill is not None else None
+        if first is None or bank not in filled_banks(self.schedule, first):
+            return fill
+        return first
 
     def _chosen_by(self, node: Node, bank: Bank, place: Part) -> tuple[Part, str, Time]:
         """What chose the slots of a matmul, with which ids and when: itself, or a ``get_rows``."""

@@ -52,6 +52,14 @@ class Readers:
         return nodes[0] if nodes else None
 
 
+def filled_banks(schedule: Schedule, fill: tuple[int, int]) -> tuple[Bank, ...]:
+    """The banks that a fill, ``(command, pass)``, names."""
+    command = (schedule.program or ())[fill[0]]
+    assert isinstance(command, FillBank)
+    found = tuple(schedule.graph.find_bank(name) for name in command.banks)
+    return tuple(bank for bank in found if bank is not None)
+
+
 class Fills:
     """Which fill serves a reader: the latest that is issued before it."""
 

@@ -186,7 +186,8 @@ class Judge:
     def _targets(self, read: Read, byte: Int, scope: Scope) -> Iterator[tuple[Bool, Target | None]]:
         assert read.time is not None
         if read.bank is not None:
-            yield True, self._bank_target(read, byte)
+            if not self.banks.never_filled(read.bank):
+                yield True, self._bank_target(read, byte)
             return
         logical = self.sequential.region(read.due.name)
         address = logical.origin + rearrange(byte, read.region.tensor, logical.tensor)

@@ -50,6 +50,11 @@ class Event:
     iteration: int = 0
     name: str = ""
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """``(command, pass)`` of a command's event."""
+        return self.index, self.iteration
+
 
 INITIAL = Event("initial")
 

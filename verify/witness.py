@@ -17,7 +17,8 @@ from .banks import Banks
 from .encode import Solver
 from .needed import needed
 from .obligation import BYTE, Fault, Judge, Root
-from .order import Order
+from .order import Order, Part
+from .residency import meeting
 from .sequential import Event
 from .tail import expert_bytes
 from .term import conj, disj, neg, number, size
@@ -71,9 +72,14 @@ def interleaving(order: Order, extra: Iterable[tuple[Point, Point]] = ()) -> tup
     return tuple(steps)
 
 
-def counterexample(schedule: Schedule, judge: Judge, fault: Fault) -> Counterexample:
-    """The fault as one execution."""
+def counterexample(schedule: Schedule, judge: Judge, fault: Fault) -> Counterexample | None:
+    """The fault as one execution; ``None`` if no ids were found for which it shows."""
     maker = _Witness(schedule, judge, fault)
+    given = maker.integers(), maker.bank_contents()
+    found = meeting(schedule, judge.footprints, fault, *given)
+    if found is None:
+        return None
+    integers, banks = found
     order = maker.sequence()
     return Counterexample(
         symbols=tuple(sorted(fault.values.symbols.items())),
@@ -82,8 +88,8 @@ def counterexample(schedule: Schedule, judge: Judge, fault: Fault) -> Counterexa
         due=maker.due(),
         missing=maker.missing(),
         order=order,
-        integers=maker.integers(),
-        banks=maker.bank_contents(),
+        integers=integers,
+        banks=banks,
         unique=maker.unique(),
         needed=needed(judge, fault, order),
     )
@@ -114,12 +120,8 @@ class _Witness:
     # -- who ------------------------------------------------------------------------------------
 
     def text(self, part: int) -> str:
-        assert self.schedule.program is not None
         place = self.order.parts[part]
-        command = self.schedule.program[place.command]
-        words = command_text(command)
-        if place.name == "read" and isinstance(command, FillBank | CopyExperts):
-            words += " (host part)"
+        words = part_text(self.schedule, place)
         return f"{words} [command {place.command}, pass {place.iteration}, {place.queue}]"
 
     def party(self, part: int, access: Read | Write) -> Party:
@@ -406,6 +408,15 @@ class _Witness:
         if self.root.relation == "outdated":
             full.reverse()  # the least id was used last: its copy is what goes stale
         return ((use.bank.group, tuple(full)),)
+
+
+def part_text(schedule: Schedule, part: Part) -> str:
+    """A part of a command in words."""
+    command = (schedule.program or ())[part.command]
+    words = command_text(command)
+    if part.name == "read" and isinstance(command, FillBank | CopyExperts):
+        words += " (host part)"
+    return words
 
 
 def event_text(schedule: Schedule, event: Event | None) -> str:

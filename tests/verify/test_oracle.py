@@ -197,7 +197,25 @@ def test_a_planted_bug_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "number", [86, 242, 1949, 3065, 8828, 9158, 9392, 9647, 10235, 12605, 12725, 15758, 17818]
+    "number",
+    [
+        86,
+        242,
+        326,
+        1949,
+        3065,
+        8828,
+        9158,
+        9392,
+        9647,
+        10235,
+        11465,
+        12605,
+        12725,
+        15758,
+        16856,
+        17818,
+    ],
 )
 def test_ids_of_a_counterexample_are_as_many_as_there_are(number: int) -> None:
     """One id names one expert, and a callback's ids are given too: found by larger runs."""

@@ -192,7 +192,7 @@ class Case:
         filled = self.schedule.graph.find_bank(write.event.name)
         if filled is None or filled.group != bank.bank.group:
             return False
-        return (write.event.index, write.event.iteration) != bank.fill
+        return write.event.place != bank.fill
 
     def selective_copies(self) -> list[CopyExperts]:
         """Selective copies into the bytes that the root reads, issued before it."""
