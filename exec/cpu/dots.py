@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import carray, cfunc, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .emit import F32, I8, I16, I32, I64, PATHS, Portable, Value, constant, vector
-from .native import stamp
+from .jobs import KERNEL
+from .native import pointer, stamp
+from .products import ARGUMENTS
 
 #: Types by number, and the bytes of an element.
 PLAIN = {"f32": 0, "f16": 1, "bf16": 2}
@@ -102,9 +104,9 @@ def _one(
     typing: Any, kind: Any, path: Any, text: Any, n: Any, out: Any, row: Any, column: Any
 ) -> Any:
     """``kind``, ``path`` and ``text`` are known when it is compiled; the others are addresses."""
-    u = types.uint64
+    i = types.int64
     code = _code(kind.literal_value, path.literal_value, 1, 1, CHAINS)
-    return types.void(kind, path, text, types.int64, u, u, u), code
+    return types.void(kind, path, text, i, i, i, i), code
 
 
 @intrinsic(prefer_literal=True)
@@ -112,50 +114,52 @@ def _tile(
     typing: Any, kind: Any, path: Any, text: Any, n: Any, out: Any, r0: Any, r1: Any,
     c0: Any, c1: Any, c2: Any, c3: Any,
 ) -> Any:  # fmt: skip
-    u = types.uint64
+    i = types.int64
     code = _code(kind.literal_value, path.literal_value, ROWS, COLUMNS, 1)
-    return types.void(kind, path, text, types.int64, u, u, u, u, u, u, u), code
+    return types.void(kind, path, text, *[i] * (2 + ROWS + COLUMNS)), code
 
 
 @cache
 def plain(kind: int, path: int) -> Any:
     """The kernel for one type (a number of ``PLAIN``) and one instruction set."""
-    text = stamp("emit", "dots")
+    text = stamp("../panels", "emit", "jobs", "products", "dots")
 
-    @njit(cache=True, nogil=True)
-    def kernel(
-        w: Any, planes: Any, step: Any, rows: Any, n: Any, groups: Any, columns: Any,
-        results: Any, x: Any, dst: Any, d0: Any, out: Any, out_at: Any,
-    ) -> None:  # fmt: skip
-        """As that of ``products``; ``x``: address of the float32 rows of activations."""
-        u = np.uint64
-        size = u(4 * n)
-        for g in range(len(groups) - 1):
-            first, last = groups[g], groups[g + 1]
-            if first == last:
-                continue
-            tiled = first + (last - first) // COLUMNS * COLUMNS
-            for row in range(0, rows, ROWS):
-                # A last odd row is computed twice.
-                other = min(row + 1, rows - 1)
-                left = w + u(planes[g]) + u(row) * u(step)
-                right = w + u(planes[g]) + u(other) * u(step)
-                for c in range(first, tiled, COLUMNS):
-                    _tile(
-                        kind, path, text, n, out_at, left, right, x + u(columns[c]) * size,
-                        x + u(columns[c + 1]) * size, x + u(columns[c + 2]) * size,
-                        x + u(columns[c + 3]) * size,
-                    )  # fmt: skip
-                    for k in range(COLUMNS):
-                        at = results[c + k]
-                        dst[at + row * d0] = out[2 * k]
-                        dst[at + other * d0] = out[2 * k + 1]
-                for c in range(tiled, last):
-                    column = x + u(columns[c]) * size
-                    _one(kind, path, text, n, out_at, left, column)
-                    dst[results[c] + row * d0] = out[0]
-                    if other > row:
-                        _one(kind, path, text, n, out_at, right, column)
-                        dst[results[c] + other * d0] = out[0]
+    @cfunc(KERNEL, cache=True)
+    def kernel(arguments: Any, unit: Any, thread: Any) -> None:
+        a = carray(pointer(arguments), 1, ARGUMENTS)[0]
+        g = unit // a.parts
+        planes = carray(pointer(a.planes), g + 1, np.int64)
+        groups = carray(pointer(a.groups), g + 2, np.int64)
+        columns = carray(pointer(a.columns), a.count, np.int64)
+        results = carray(pointer(a.results), a.count, np.int64)
+        dst = carray(pointer(a.dst), a.elements, np.float32)
+        room = a.room + thread * a.room_bytes
+        out = carray(pointer(room), ROWS * COLUMNS, np.float32)
+        x, record, d0 = a.x, a.record, a.d0
+        start = unit % a.parts * a.part
+        end = min(start + a.part, a.rows)
+        first, last = groups[g], groups[g + 1]
+        tiled = first + (last - first) // COLUMNS * COLUMNS
+        for row in range(start, end, ROWS):
+            # A last odd row is computed twice.
+            other = min(row + 1, end - 1)
+            left = a.w + planes[g] + row * a.step
+            right = a.w + planes[g] + other * a.step
+            for c in range(first, tiled, COLUMNS):
+                _tile(
+                    kind, path, text, a.depth, room, left, right, x + columns[c] * record,
+                    x + columns[c + 1] * record, x + columns[c + 2] * record,
+                    x + columns[c + 3] * record,
+                )  # fmt: skip
+                for k in range(COLUMNS):
+                    dst[results[c + k] + row * d0] = out[2 * k]
+                    dst[results[c + k] + other * d0] = out[2 * k + 1]
+            for c in range(tiled, last):
+                column = x + columns[c] * record
+                _one(kind, path, text, a.depth, room, left, column)
+                dst[results[c] + row * d0] = out[0]
+                if other > row:
+                    _one(kind, path, text, a.depth, room, right, column)
+                    dst[results[c] + other * d0] = out[0]
 
     return kernel

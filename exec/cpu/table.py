@@ -16,7 +16,8 @@ from ...model.ops import OPS
 from ..operand import Operand
 from ..panels import PANEL_TYPES, SUFFIX, file_type
 
-Kernel = Callable[[Operand, Sequence[Operand], Node], None]
+#: It takes its destination, its sources and the node; a product also who shares its work.
+Kernel = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from time import perf_counter, process_time
 
 import numpy as np
 from numba import njit
+from splitproof.exec.arena import allocate
 from splitproof.exec.cpu.native import NAMES, native_path
 from splitproof.exec.cpu.table import choose
 from splitproof.exec.data import initial_bytes
@@ -49,9 +50,14 @@ def tensor(name: str, kind: str, *ne: int) -> Operand:
     """A packed operand: small made-up numbers, or blocks of random bytes that are no NaN."""
     a, b, c, d = [*ne, 1, 1, 1][:4]
     layout = Layout(name, dtype(kind), (a, b, c, d), (1, 1, 1, 1), "bench", 0, (0, 1))
+    raw = allocate(
+        layout.nbytes, 0
+    )  # as memories of a run are: at the start of a line of the cache
     if kind in ("f32", "i32"):
-        return scratch(layout, initial_bytes(0, layout))
-    return scratch(layout, np.random.default_rng(0).integers(0, 60, layout.nbytes, np.uint8))
+        raw[:] = initial_bytes(0, layout)
+    else:
+        raw[:] = np.random.default_rng(0).integers(0, 60, layout.nbytes, np.uint8)
+    return scratch(layout, raw)
 
 
 def weights(kind: str, *ne: int) -> Operand:
@@ -83,12 +89,11 @@ def experts(w: Operand, tokens: int, team: Team, chosen: np.ndarray) -> Work:
     node = Node("mul_mat_id", "y", ("w", "x", "ids"))
     kernel = choose(node, [y, w, x, ids]).kernel
     assert kernel is not None
-    shares = team.shares(node, y, [w, x, ids])
 
     def work() -> None:
         for few in chosen:
             ids.array[...] = few
-            team.run(kernel, node, shares)
+            team.run(kernel, node, y, [w, x, ids])
 
     return work
 
@@ -123,8 +128,7 @@ def prefill(kind: str, w: Operand, rounds: int, threads: int, cpu: bool) -> str:
     y, node = tensor("y", "f32", SIDE, PROMPT), Node("mul_mat", "y", ("w", "x"))
     kernel = choose(node, [y, square, x]).kernel
     assert kernel is not None
-    shares = team.shares(node, y, [square, x])
-    works: tuple[Work, ...] = (many, lambda: team.run(kernel, node, shares))
+    works: tuple[Work, ...] = (many, lambda: team.run(kernel, node, y, [square, x]))
     for work in works:
         work()
     times = [[seconds(work, threads, cpu) for work in works] for _ in range(rounds)]

@@ -37,9 +37,9 @@ class Spelled(Vnni):
     """The code for VNNI with its own instructions spelled out, so that every machine can run it."""
 
     def products(self, line: Line, activations: Any, before: Any) -> Any:
-        left, right = self._split(line.values, False), self._split(activations, True)
+        left, right = self._split(line.values, False), self._split(activations[0], True)
         for pair in zip(left, right, strict=True):
-            before = self.plus(before, self._products(*pair))
+            before = self.plus(before, self.dots(*pair))
         return before
 
 
@@ -96,7 +96,7 @@ def product(w: Operand, *rest: Placed, rows: int, team: int = 1, op: str = "mul_
     choice = choose(node, [y.operand, *sources])
     assert choice.kernel is not None
     crew = Team(team)
-    crew.run(choice.kernel, node, crew.shares(node, y.operand, sources))
+    crew.run(choice.kernel, node, y.operand, sources)
     crew.close()
     return y.value
 
@@ -282,14 +282,8 @@ def test_an_instruction_set_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) ->
 
 #: The code of a kernel for a processor that this machine need not be.
 ASSEMBLY = """
-from numba import types as t
 from splitproof.exec.cpu.products import quantised
-u, i, integers, floats = t.uint64, t.int64, t.int64[::1], t.float32[::1]
-shape = t.Tuple((i, i, t.UniTuple(i, 2), i, i))
-kernel = quantised(0, 2)
-kernel.compile((u, integers, i, i, i, t.boolean, shape, integers, integers, integers, u, u, u,
-                floats, i, u, floats, u))
-print(*kernel.inspect_asm().values())
+print(quantised(0, 2)._library.get_asm_str())
 """
 
 
