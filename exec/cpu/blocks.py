@@ -1,8 +1,8 @@
 """How a block of each quantised type is multiplied: 16 rows times up to 4 rows of activations.
 
-A panel holds 16 rows, block after block.  In each of its blocks come first the float16 of all
-rows, then lines: word k (4 bytes) of all rows beside each other.  It takes as many bytes as the
-rows did.
+A panel holds 16 rows, block after block.  In each of its blocks come first the scales of all rows
+(float16, or the byte of an exponent), then lines: word k (4 bytes) of all rows beside each other.
+It takes as many bytes as the rows did.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from .emit import F32, I8, I32, I64, PANEL, Line, Portable, Sum, Value, constant
+from .emit import F32, I8, I32, I64, PANEL, Line, Portable, Sum, Value, constant, vector
 
 #: How far ahead of its multiplication a weight is asked for, in bytes.
 PREFETCH = 2048
@@ -41,17 +41,29 @@ class Column:
 
 @dataclass(frozen=True)
 class Block:
-    """A panel's block: where its float16 and its lines begin; whether activations are int16."""
+    """A panel's block: where its scales and its lines begin; whether activations are int16."""
 
     p: Portable
-    floats: Value
+    scales: Value
     lines: Value
     wide: bool
 
     def half(self, index: int) -> Rows:
         """float16 ``index`` of each row, as float32."""
-        start = self.p.at(self.floats, 2 * PANEL * index)
+        start = self.p.at(self.scales, 2 * PANEL * index)
         return [self.p.halves(self.p.at(start, 2 * self.p.rows * g)) for g in self.p.groups]
+
+    def exponents(self) -> Rows:
+        """``2 ** (byte - 128)`` for the byte of each row (``GGML_E8M0_TO_FP32_HALF``); exact."""
+        p, b, found = self.p, self.p.builder, []
+        for g in p.groups:
+            raw = p.load(p.at(self.scales, p.rows * g), vector(I8, p.rows))
+            byte = b.zext(raw, p.ints)
+            normal = b.shl(b.sub(byte, constant(p.ints, 1)), constant(p.ints, 23))
+            tiny = b.shl(constant(p.ints, 1 << 21), byte)  # below float32's least exponent
+            small = b.icmp_unsigned("<", byte, constant(p.ints, 2))
+            found.append(b.bitcast(b.select(small, tiny, normal), p.floats))
+        return found
 
     def line(self, index: int, ahead: bool = False) -> Rows:
         """Word ``index`` of each row, as bytes; the line ``PREFETCH`` bytes later is asked for."""
@@ -187,6 +199,25 @@ def q4_0(block: Block, columns: Sequence[Column], before: list[Rows]) -> list[Ro
     return block.scaled(block.values(totals), block.half(0), before, columns)
 
 
+def mxfp4(block: Block, columns: Sequence[Column], before: list[Rows]) -> list[Rows]:
+    """As q4_0, but a half is a place in ``FP4``, and the scale a power of two."""
+    p = block.p
+
+    def terms(here: Block) -> Sequence[tuple[Sequence[Line], int]]:
+        lines = here.line(0, ahead=True)
+        return [
+            (here.unsigned([p.look_up(FP4, places) for places in half], max(FP4)), element)
+            for half, element in ((here.low(lines), 0), (here.high(lines), 16))
+        ]
+
+    totals = block.sums(columns, offset=True)
+    for first in (0, 2):  # the sums of all four lines need not fit into int16
+        later = block.rest(columns, I64(4 * first))
+        block.since(I64(first)).add_lines(totals, 2, later, terms)
+        totals = [[Sum(total=p.value(total)) for total in rows] for rows in totals]
+    return block.scaled(block.values(totals), block.exponents(), before, columns)
+
+
 def _six_bits(block: Block) -> tuple[Rows, Rows, Rows, Rows]:
     """The scales of groups 0 to 3 and 4 to 7, then the minima, that each row has in 12 bytes
     (``get_scale_min_k4``): four bytes in a word."""
@@ -314,31 +345,32 @@ def q6_k(block: Block, columns: Sequence[Column], before: list[Rows]) -> list[Ro
 class Form:
     """A quantised type as the kernels see it.
 
-    ``block``: elements; ``halves``: offsets of the float16 in a block of the file; ``words``:
-    offset of the first word, and how many; ``signed``: whether its integers are; ``offset``: what
-    a block of activations has behind its scale: its sum times this, or (0) int16 sums of each
-    ``group``; ``asked``: the last lines, which ``multiply`` asks for ahead of time.
+    ``block``: elements; ``scales``: offsets of the scales in a block of the file, ``width`` bytes
+    each; ``words``: offset of the first word, and how many; ``signed``: whether its integers are;
+    ``offset``: what a block of activations has behind its scale: its sum times this, or (0) int16
+    sums of each ``group``; ``asked``: the last lines, which ``multiply`` asks for ahead of time.
     """
 
     name: str
     block: int
-    halves: tuple[int, ...]
+    scales: tuple[int, ...]
     words: tuple[int, int]
     group: int
     multiply: Multiply
     asked: int
     offset: int = 0
     signed: bool = False
+    width: int = 2
 
     @property
     def bytes(self) -> int:
-        return 2 * len(self.halves) + 4 * self.words[1]
+        return self.width * len(self.scales) + 4 * self.words[1]
 
     @property
-    def shape(self) -> tuple[int, int, tuple[int, int], int, int]:
-        """Bytes of a block, how many float16, where (at most two), first word, words."""
-        first, second = (*self.halves, 0)[:2]
-        return self.bytes, len(self.halves), (first, second), *self.words
+    def shape(self) -> tuple[int, int, int, tuple[int, int], int, int]:
+        """Bytes of a block and of a scale, how many, where (at most two), first word, words."""
+        first, second = (*self.scales, 0)[:2]
+        return self.bytes, self.width, len(self.scales), (first, second), *self.words
 
     def scale_at(self, wide: bool) -> int:
         """Where the scale stands in a block of activations: behind the integers."""
@@ -352,6 +384,7 @@ class Form:
 FORMS = (
     Form("q8_0", 32, (0,), (2, 8), 32, q8_0, 8, offset=-128, signed=True),
     Form("q4_0", 32, (0,), (2, 4), 32, q4_0, 4, offset=-8),
+    Form("mxfp4", 32, (0,), (1, 4), 32, mxfp4, 4, offset=-12, width=1),
     Form("q4_k", 256, (0, 2), (4, 35), 32, q4_k, 32),
     Form("q6_k", 256, (208,), (0, 52), 16, q6_k, 48),
 )
@@ -378,7 +411,7 @@ def emit_tile(p: Portable, form: Form, panel: Value, blocks: Value, columns: Seq
         at = b.mul(loop.index, I64(form.record(wide)))
         mine = [p.at(column, at) for column in columns]
         seen = [Column(quants, p.at(quants, form.scale_at(wide))) for quants in mine]
-        block = Block(p, start, p.at(start, 2 * PANEL * len(form.halves)), wide)
+        block = Block(p, start, p.at(start, form.width * PANEL * len(form.scales)), wide)
         before = [[p.load(place, p.floats) for place in rows] for rows in places]
         for rows, found in zip(places, form.multiply(block, seen, before), strict=True):
             for place, new in zip(rows, found, strict=True):

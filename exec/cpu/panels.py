@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from .blocks import FORMS
-from .emit import I16, I32, PANEL
+from .emit import I8, I16, I32, PANEL
 from .native import address
 
 
@@ -26,6 +26,11 @@ def _mover(kind: Any) -> Any:
 
 
 @intrinsic
+def _move_byte(typing: Any, target: Any, source: Any) -> Any:
+    return _mover(I8)
+
+
+@intrinsic
 def _move_half(typing: Any, target: Any, source: Any) -> Any:
     return _mover(I16)
 
@@ -38,15 +43,18 @@ def _move_word(typing: Any, target: Any, source: Any) -> Any:
 @njit(cache=True, nogil=True)
 def to_panel(target: Any, source: Any, step: Any, rows: Any, blocks: Any, form: Any) -> None:
     """Rows at ``source``, ``step`` bytes apart, as a panel at ``target``; absent rows stay."""
-    size, halves, places, first, words = form
+    size, width, scales, places, first, words = form
     for block in range(blocks):
         at = target + block * PANEL * size
         for row in range(rows):
             start = source + row * step + block * size
-            out = at + 2 * row
-            for k in range(halves):
-                _move_half(out + 2 * PANEL * k, start + places[k])
-            out = at + 2 * PANEL * halves + 4 * row
+            out = at + width * row
+            for k in range(scales):
+                if width == 2:
+                    _move_half(out + 2 * PANEL * k, start + places[k])
+                else:
+                    _move_byte(out + PANEL * k, start + places[k])
+            out = at + width * PANEL * scales + 4 * row
             for k in range(words):
                 _move_word(out + 4 * PANEL * k, start + first + 4 * k)
 

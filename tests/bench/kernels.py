@@ -235,7 +235,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--experts", type=int, default=128, help="a multiple of 8")
     parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--types", default="q8_0,q4_0,q4_k,f16")
+    parser.add_argument("--types", default="q8_0,q4_0,q4_k,mxfp4,f16")
     parser.add_argument(
         "--clock", choices=["wall", "cpu"], default="wall",
         help="cpu: processor time over threads, for a machine that does other things too",
