@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -55,7 +56,6 @@ class Team:
     def share(self, job: Job) -> None:
         """Return when every unit of a job is done."""
         from .cpu import jobs  # Numba takes a third of a second
-        from .cpu.native import address
 
         if job.units < 2 or not self._busy.acquire(blocking=False):
             jobs.ALONE.share(job)
@@ -63,20 +63,24 @@ class Team:
         try:
             if not self._workers:
                 self._start()
-            mail = address(self._mail)
-            if jobs.post(mail, job.function, job.arguments, job.units, self.threads):
+            mail = self._mail_at
+            asleep = jobs.post(mail, job.function, job.arguments, job.units, self.threads)
+            try:
                 for thread, bell in enumerate(self._bells, 1):
-                    if jobs.sleeps(mail, thread):
+                    if asleep and jobs.sleeps(mail, thread):
                         bell.put(None)
-            while not jobs.finish(mail, PATIENCE):
-                os.sched_yield()
+            finally:  # what was begun must end, whatever interrupts: workers write to its memory
+                while not jobs.finish(mail, PATIENCE):
+                    time.sleep(0)
         finally:
             self._busy.release()
 
     def _start(self) -> None:
         from .cpu.jobs import mailbox
+        from .cpu.native import address
 
         self._mail = mailbox(self.threads)
+        self._mail_at = address(self._mail)
         self._closing = False
         cores = self._cores
         if cores:  # a queue that is pinned keeps its core for itself
@@ -94,11 +98,10 @@ class Team:
 
     def _attend(self, thread: int, cores: set[int]) -> None:
         from .cpu import jobs
-        from .cpu.native import address
 
         if cores:
             os.sched_setaffinity(0, cores)
-        mail, seen = address(self._mail), 0
+        mail, seen = self._mail_at, 0
         while not self._closing:
             seen = jobs.attend(mail, seen, thread, PATIENCE)
             if jobs.lie_down(mail, seen, thread):

@@ -149,28 +149,29 @@ def plain(kind: int, path: int) -> Any:
         x, record, d0 = a.x, a.record, a.d0
         start = unit % a.parts * a.part
         end = min(start + a.part, a.rows)
-        first, last = groups[g], groups[g + 1]
-        tiled = first + (last - first) // COLUMNS * COLUMNS
-        for row in range(start, end, ROWS):
-            # The last rows are computed again where there are no more.
-            second, third = min(row + 1, end - 1), min(row + 2, end - 1)
-            w = a.w + planes[g]
-            for c in range(first, tiled, COLUMNS):
-                _tile(
-                    kind, path, text, a.depth, ROWS * a.step, room, w + row * a.step,
-                    w + second * a.step, w + third * a.step, x + columns[c] * record,
-                    x + columns[c + 1] * record, x + columns[c + 2] * record,
-                    x + columns[c + 3] * record,
-                )  # fmt: skip
-                for k in range(COLUMNS):
-                    at = results[c + k]
-                    dst[at + row * d0] = out[ROWS * k]
-                    dst[at + second * d0] = out[ROWS * k + 1]
-                    dst[at + third * d0] = out[ROWS * k + 2]
-            for c in range(tiled, last):
-                for r in range(row, third + 1):
-                    left, right = w + r * a.step, x + columns[c] * record
-                    _one(kind, path, text, a.depth, PREFETCH, room, left, right)
-                    dst[results[c] + r * d0] = out[0]
+        w = a.w + planes[g]
+        for head in range(groups[g], groups[g + 1], a.block):
+            last = min(head + a.block, groups[g + 1])
+            tiled = head + (last - head) // COLUMNS * COLUMNS
+            for row in range(start, end, ROWS):
+                # The last rows are computed again where there are no more.
+                second, third = min(row + 1, end - 1), min(row + 2, end - 1)
+                for c in range(head, tiled, COLUMNS):
+                    _tile(
+                        kind, path, text, a.depth, ROWS * a.step, room, w + row * a.step,
+                        w + second * a.step, w + third * a.step, x + columns[c] * record,
+                        x + columns[c + 1] * record, x + columns[c + 2] * record,
+                        x + columns[c + 3] * record,
+                    )  # fmt: skip
+                    for k in range(COLUMNS):
+                        at = results[c + k]
+                        dst[at + row * d0] = out[ROWS * k]
+                        dst[at + second * d0] = out[ROWS * k + 1]
+                        dst[at + third * d0] = out[ROWS * k + 2]
+                for c in range(tiled, last):
+                    for r in range(row, third + 1):
+                        left, right = w + r * a.step, x + columns[c] * record
+                        _one(kind, path, text, a.depth, PREFETCH, room, left, right)
+                        dst[results[c] + r * d0] = out[0]
 
     return kernel

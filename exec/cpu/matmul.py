@@ -24,7 +24,7 @@ from .dots import PLAIN, plain
 from .emit import PANEL, PATHS
 from .jobs import ALONE, LINE, Job, Sharing
 from .native import address, native_path
-from .products import ARGUMENTS, RESULTS, quantised
+from .products import ARGUMENTS, RESULTS, TILE, quantised
 
 _FORMS = {form.name: index for index, form in enumerate(FORMS)}
 _ROUNDING = {
@@ -32,19 +32,26 @@ _ROUNDING = {
 }  # fmt: skip
 #: Units for each thread: what is left when the others have none takes a hundredth of the whole.
 _PIECES = 32
+#: Bytes of weights, and of activations, that stay in the cache of a core together.
+_CACHED = 3 << 16
 
 
 class _Room(threading.local):
     """Scratch memory of a thread: it grows to what its largest product needs, and stays."""
 
     def __init__(self) -> None:
-        self._arrays: dict[str, NDArray[Any]] = {}
+        self._arrays: dict[str, tuple[NDArray[Any], int]] = {}
 
-    def get(self, name: str, count: int, kind: type[np.generic] | np.dtype[Any]) -> NDArray[Any]:
+    def get(self, name: str, count: int, kind: type[np.generic]) -> NDArray[Any]:
+        return self.place(name, count, kind)[0]
+
+    def place(self, name: str, count: int, kind: type[np.generic]) -> tuple[NDArray[Any], int]:
+        """Also where it lies (to ask an array takes a microsecond)."""
         found = self._arrays.get(name)
-        if found is None or len(found) < count:
-            found = self._arrays[name] = np.zeros(count + count // 4, kind)
-        return found[:count]
+        if found is None or len(found[0]) < count:
+            made = np.zeros(count + count // 4, kind)
+            found = self._arrays[name] = made, address(made)
+        return found[0][:count], found[1]
 
 
 _ROOM = _Room()
@@ -111,14 +118,14 @@ def _group_experts(
 def _describe(
     out: Any, w: Any, planes: Any, groups: Any, columns: Any, results: Any, dst: Any, d0: Any,
     step: Any, rows: Any, parts: Any, part: Any, depth: Any, packed: Any, x: Any, record: Any,
-    room: Any, room_bytes: Any,
+    block: Any, room: Any, room_bytes: Any,
 ) -> None:  # fmt: skip
     """``ARGUMENTS`` in their order."""
     i = np.int64
     numbers = (
         i(w.ctypes.data), i(planes.ctypes.data), i(groups.ctypes.data), i(columns.ctypes.data),
         len(columns), i(results.ctypes.data), i(dst.ctypes.data), len(dst), d0, step, rows, parts,
-        part, depth, i(packed), x, record, i(room.ctypes.data), room_bytes,
+        part, depth, i(packed), x, record, block, i(room.ctypes.data), room_bytes,
     )  # fmt: skip
     for k in range(len(numbers)):
         out[k] = numbers[k]
@@ -156,39 +163,42 @@ def _multiply(
     # Threads are apart by more than what a processor fetches at once.
     room_bytes = -(-(RESULTS + panel) // LINE) * LINE + LINE
     room = _ROOM.get("room", team.threads * room_bytes, np.uint8)
-    part, parts = _parts(w.ne[1], count, team.threads)
-    arguments = _ROOM.get("arguments", len(ARGUMENTS.names or ()), np.int64)
+    rows, step = w.ne[1], w.layout.nb[1]
+    part, parts = _parts(rows, step, count, team.threads)
+    block = max(_CACHED // record // TILE * TILE, TILE)
+    arguments, where = _ROOM.place("arguments", len(ARGUMENTS.names or ()), np.int64)
     _describe(
-        arguments, w.data, *lists, dst.flat, dst.steps[0], w.layout.nb[1], w.ne[1], parts, part,
-        depth, packed, x_at, record, room, room_bytes,
+        arguments, w.data, *lists, dst.flat, dst.steps[0], step, rows, parts, part,
+        depth, packed, x_at, record, block, room, room_bytes,
     )  # fmt: skip
-    team.share(Job(kernel.address, address(arguments), count * parts))
+    team.share(Job(kernel.address, where, count * parts))
 
 
-def _parts(rows: int, matrices: int, threads: int) -> tuple[int, int]:
-    """Rows of a part of a matrix, whole panels; and how many parts it has."""
+def _parts(rows: int, step: int, matrices: int, threads: int) -> tuple[int, int]:
+    """Rows of a part of a matrix, whole panels; and how many parts it has.  ``step``: bytes of a
+    row; ``matrices``: how many are multiplied."""
     panels = -(-rows // PANEL)
-    wanted = 1 if threads == 1 else -(-_PIECES * threads // matrices)
+    wanted = max(-(-rows * step // _CACHED), -(-_PIECES * threads // matrices), 1)
     part = -(-panels // min(wanted, panels))
     return part * PANEL, -(-panels // part)
 
 
 def _plain_activations(x: Operand, rounding: int) -> int:
-    values = _ROOM.get("values", x.ne[0] * x.ne[1] * x.ne[2] * x.ne[3], np.float32)
+    values, where = _ROOM.place("values", x.ne[0] * x.ne[1] * x.ne[2] * x.ne[3], np.float32)
     activations.plain(x.flat, x.steps, x.ne, rounding, values)
-    return address(values)
+    return where
 
 
 def _quantised_activations(x: Operand, form: Form, wide: bool, record: int) -> int:
     """Where they begin; ``record``: bytes of a row."""
     line = _ROOM.get("line", x.ne[0], np.float32)
     # As int32, so that they begin at a multiple of four.
-    rows = _ROOM.get("rows", record * x.ne[1] * x.ne[2] * x.ne[3] // 4, np.int32)
+    rows, where = _ROOM.place("rows", record * x.ne[1] * x.ne[2] * x.ne[3] // 4, np.int32)
     activations.quantiser(wide)(
         x.flat, x.steps, x.ne, form.block, form.group, form.offset, line,
         rows,
     )  # fmt: skip
-    return address(rows)
+    return where
 
 
 def mul_mat(dst: Operand, sources: Sequence[Operand], node: Node, team: Sharing = ALONE) -> None:

@@ -33,12 +33,13 @@ RESULTS = 4 * TILE * PANEL
 #: float32, of which ``d0`` lies between rows); ``step``: bytes of a row of weights; ``parts``: of
 #: a matrix, ``part`` rows each: the units of work; ``depth``: blocks of a row, or its elements if
 #: it is plain; ``packed``: whether rows stand as panels; ``x``: of the activations, ``record``
-#: bytes a row; ``room``: ``room_bytes`` for each thread.
+#: bytes a row, of which ``block`` stay in the cache while a part is walked through; ``room``:
+#: ``room_bytes`` for each thread.
 ARGUMENTS = np.dtype([
     (name, np.int64)
     for name in (
         "w", "planes", "groups", "columns", "count", "results", "dst", "elements", "d0", "step",
-        "rows", "parts", "part", "depth", "packed", "x", "record", "room", "room_bytes",
+        "rows", "parts", "part", "depth", "packed", "x", "record", "block", "room", "room_bytes",
     )
 ])  # fmt: skip
 
@@ -97,29 +98,32 @@ def quantised(form: int, path: int) -> Any:
         panel = room + RESULTS
         x, record, d0 = a.x, a.record, a.d0
         start = unit % a.parts * a.part
-        for row in range(start, min(start + a.part, a.rows), PANEL):
-            count = min(PANEL, a.rows - row)
-            source = a.w + planes[g] + row * a.step
-            if a.packed == 0 or count < PANEL:
-                to_panel(panel, source, a.step, count, a.depth, shape)
-                source = panel
-            c, last = groups[g], groups[g + 1]
-            while c < last:
-                # Three columns take about as long as four: the last one is there twice.
-                width = min(last - c, TILE)
-                if width >= TILE - 1:
-                    _four(
-                        form, path, text, source, a.depth, room, x + columns[c] * record,
-                        x + columns[c + 1] * record, x + columns[c + 2] * record,
-                        x + columns[c + width - 1] * record,
-                    )  # fmt: skip
-                else:
-                    width = 1
-                    _one(form, path, text, source, a.depth, room, x + columns[c] * record)
-                for k in range(width):
-                    at = results[c + k] + row * d0
-                    for r in range(count):
-                        dst[at + r * d0] = out[k * PANEL + r]
-                c += width
+        end = min(start + a.part, a.rows)
+        for head in range(groups[g], groups[g + 1], a.block):
+            last = min(head + a.block, groups[g + 1])
+            for row in range(start, end, PANEL):
+                count = min(PANEL, a.rows - row)
+                source = a.w + planes[g] + row * a.step
+                if a.packed == 0 or count < PANEL:
+                    to_panel(panel, source, a.step, count, a.depth, shape)
+                    source = panel
+                c = head
+                while c < last:
+                    # Three columns take about as long as four: the last one is there twice.
+                    width = min(last - c, TILE)
+                    if width >= TILE - 1:
+                        _four(
+                            form, path, text, source, a.depth, room, x + columns[c] * record,
+                            x + columns[c + 1] * record, x + columns[c + 2] * record,
+                            x + columns[c + width - 1] * record,
+                        )  # fmt: skip
+                    else:
+                        width = 1
+                        _one(form, path, text, source, a.depth, room, x + columns[c] * record)
+                    for k in range(width):
+                        at = results[c + k] + row * d0
+                        for r in range(count):
+                            dst[at + r * d0] = out[k * PANEL + r]
+                    c += width
 
     return kernel

@@ -200,6 +200,20 @@ def test_threads_share_whole_panels(kind: str) -> None:
             assert (product(operand, x, rows=150, team=threads) == want).all()
 
 
+@pytest.mark.parametrize("kind", QUANTISED + PLAIN)
+def test_parts_that_stay_in_the_cache_change_nothing(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w, x = weight(kind, 256, 35, experts=3), activations(256, 2, 11)
+    chosen = place("ids", "i32", (2, 11), RNG(3).integers(0, 3, (2, 11)))
+    for operand in forms(w):
+        want = product(operand, x, chosen, rows=35, op="mul_mat_id")
+        with monkeypatch.context() as patch:
+            patch.setattr(matmul, "_CACHED", 1)  # 4 columns and a panel at a time
+            got = product(operand, x, chosen, rows=35, op="mul_mat_id")
+        assert (got == want).all()
+
+
 @pytest.mark.parametrize("kind", QUANTISED)
 def test_an_expert_moves_as_a_unit(kind: str) -> None:
     """The bytes of expert 2, put where expert 0 was, are expert 2."""
