@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 from .emit import F32, I8, I16, I32, Portable, constant, vector
 from .native import stamp
 
-BLOCK, SUPER = 32, 256
+BLOCK = 32
 #: How float32 activations are rounded for plain weights.
 EXACT, HALF, BRAIN = 0, 1, 2
 

@@ -288,12 +288,10 @@ class Avx2(Portable):
         return b.bitcast(b.or_(low, b.shl(numbers, constant(self.ints, 16))), self.pairs)
 
     def byte_factors(self, words: Value, index: int) -> Value:
+        # Number 128 gives a zero.
         picked = [place for first in range(0, 16, 4) for place in (first + index, 128) * 2]
-        return self._shuffle_bytes(self.builder.bitcast(words, self.bytes), picked)
-
-    def _shuffle_bytes(self, values: Value, picked: Sequence[int]) -> Value:
-        """Of each 16 bytes those with the given numbers (128: a zero), as int16."""
-        places = ir.Constant(self.bytes, list(picked) * (self.bytes.count // 16))
+        places = ir.Constant(self.bytes, picked * (self.bytes.count // 16))
+        values = self.builder.bitcast(words, self.bytes)
         found = self.call("llvm.x86.avx2.pshuf.b", self.bytes, values, places)
         return self.builder.bitcast(found, self.pairs)
 
