@@ -82,8 +82,8 @@ class Footprints:
             region, part = write.region, self.order.parts[write.part]
             if write.event is not None:
                 self.by_event.setdefault(write.event, []).append(write)
-                if write.event.kind == "state" and write.event.place in self.idle:
-                    continue  # it moves nothing
+            if self.moves_nothing(write):
+                continue
             self.by_space.setdefault(region.space, []).append(write)
             if not region.exact:
                 self.inexact.add(region.space)
@@ -289,6 +289,11 @@ class Footprints:
         time = Time(parts[0].iteration, 2, 0, 0)
         name = command.tensor
         self.reads.append(self._read(parts[0], name, name, time, "output"))
+
+    def moves_nothing(self, write: Write) -> bool:
+        """Whether it is that of a fill which finds all its experts."""
+        event = write.event
+        return event is not None and event.kind == "state" and event.place in self.idle
 
     # -- questions ----------------------------------------------------------------------------
 
