@@ -72,7 +72,7 @@ class Remedies:
     def working(self, k: int, candidates: Iterable[tuple[Change, ...]]) -> tuple[Remedy, ...]:
         """The changes after which there are fewer splits, and none begins where k does."""
         begin = self.decision.splits.start[k]
-        found = []
+        found: list[Remedy] = []
         for changes in candidates:
             starts = self.starts_with(changes)
             if starts is None:
