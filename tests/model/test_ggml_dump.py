@@ -266,6 +266,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("result.splits.1.inputs.0", 50, "$.result.splits[1].inputs[0]", "no tensor 50"),
         ("n_copies", 2**63, "$.n_copies", "<= 9223372036854775807"),
         ("tensors.5.params", {"x": {"y": 1}}, "$.tensors[5].params[...]", "got `object`"),
+        ("tensors.5.params", {"src_slot": [9]}, "$.tensors[5].params", "stands beside `src`"),
         ("tensors.7.src", [], "$", "wrong at $.nodes[2]: mul_mat_id has 3 source(s), not 0"),
         ("backends.0.name", "host", "$", 'wrong at $.devices[0].name: a device is not called "ho'),
     ],

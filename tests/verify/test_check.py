@@ -257,3 +257,11 @@ def test_what_a_check_made_is_gone_without_the_cycle_collector() -> None:
         assert not any(isinstance(found, Judge) for found in gc.get_objects())
     finally:
         gc.enable()
+
+
+def test_progress_begins_with_the_footprints() -> None:
+    told: list[tuple[int, int]] = []
+    check(from_dict(document()), Options(progress=lambda done, total: told.append((done, total))))
+    commands = 5 * 2
+    assert told[:commands] == [(done, commands) for done in range(commands)]
+    assert told[commands][0] == 0  # of the reads
