@@ -49,9 +49,15 @@ from .tail import past_region
 
 
 class Footprints:
-    """All reads and writes of the parts of one order."""
+    """All reads and writes of the parts of one order.  ``step`` is called with (done, total)."""
 
-    def __init__(self, schedule: Schedule, order: Order, sequential: Sequential) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        order: Order,
+        sequential: Sequential,
+        step: Callable[[int, int], None] | None = None,
+    ) -> None:
         self.schedule, self.order, self.sequential = schedule, order, sequential
         self.reads: list[Read] = []
         self.writes: list[Write] = []
@@ -72,7 +78,9 @@ class Footprints:
         self._fills_so_far = Fills()
         self._readers = Readers(schedule)
         self._computes = computes(schedule, order) if schedule.graph.banks else {}
-        for parts in order.by_command.values():
+        for done, parts in enumerate(order.by_command.values()):
+            if step is not None:
+                step(done, len(order.by_command))
             self._add(parts)
         self._index()
 
