@@ -14,6 +14,8 @@ from msgspec import Meta, Struct
 FORMAT = "splitproof/1"
 #: Counts of bytes, slots, … end where 64 bits do.
 MOST = 2**63 - 1
+#: Each pass is looked at by itself: of more no machine would see the end.
+MOST_PASSES = 100_000
 
 Name = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=0, le=MOST)]
@@ -340,4 +342,6 @@ class DocumentForm(Form, frozen=True, kw_only=True):
         dict[str, tuple[Name, Size]], Meta(description="Buffer and offset of tensors")
     ] | None = None  # fmt: skip
     program: list[AnyCommandForm] | None = None
-    repeat: Annotated[int, Meta(ge=1, le=MOST, description="Passes that follow each other")] = 1
+    repeat: Annotated[
+        int, Meta(ge=1, le=MOST_PASSES, description="Passes that follow each other")
+    ] = 1

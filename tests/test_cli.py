@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jsonschema
@@ -157,12 +156,23 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
 
 def test_interrupted(tmp_path: Path) -> None:
     """Ctrl-C while it waits for standard input."""
+    code = (
+        "import sys, splitproof.files as files\n"
+        "read = files.read_input\n"
+        "def told(path):\n"
+        "    print('waiting', flush=True)\n"
+        "    return read(path)\n"
+        "files.read_input = told\n"
+        "from splitproof.main import invoke\n"
+        "sys.exit(invoke(['check', '-']))\n"
+    )
     with subprocess.Popen(
-        [sys.executable, "-m", "splitproof", "check", "-"],
+        [sys.executable, "-c", code],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=heed_sigint,
     ) as running:  # fmt: skip
-        time.sleep(2)
+        assert running.stdout is not None
+        assert running.stdout.readline() == "waiting\n"
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=30)
     assert running.returncode == 130
@@ -344,6 +354,7 @@ def test_command_line_before_environment_before_file(
         ("[tool.splitproof]\nformat = 'yaml'", "'yaml' is not one of"),
         ("[tool.splitproof", "not TOML"),
         ("tool.splitproof = 1", "not a table"),
+        ("tool = 1", "not a table"),
     ],
 )
 def test_a_wrong_setting_is_one_line(run: Run, tmp_path: Path, text: str, due: str) -> None:

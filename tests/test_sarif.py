@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from cli_case import BAD, GOOD, STATIC, Run, run
 from sarif_form import LOG
+from splitproof import sarif
 from splitproof.github import command
 from splitproof.model.fault import parse_path, show_path
 from splitproof.sarif import uri
@@ -86,7 +87,9 @@ def test_split_level_findings_are_at_their_split(run: Run, tmp_path: Path) -> No
     document.pop("program", None)
     (tmp_path / "split.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
     lines = (tmp_path / "split.json").read_text(encoding="utf-8").splitlines()
-    for result in log(run, "split.json")["results"]:
+    results = log(run, "split.json")["results"]
+    assert {"BK001", "CO001"} <= {result["ruleId"] for result in results}
+    for result in results:
         region = result["locations"][0]["physicalLocation"]["region"]
         assert lines[region["startLine"] - 1].strip().startswith("{")
         assert region["startLine"] > 1
@@ -127,6 +130,50 @@ def test_fingerprints_outlive_an_edit_elsewhere(run: Run, tmp_path: Path) -> Non
         r["locations"][0]["physicalLocation"]["region"]["startLine"] for r in (one, other)
     )
     assert second == first + 2
+
+
+def test_findings_of_one_rule_have_fingerprints_of_their_own(run: Run) -> None:
+    bad = str(CASES / "CE004" / "violating.json")
+    results = log(run, bad, BAD, STATIC)["results"]
+    prints = {result["partialFingerprints"]["ruleAndMessage/v1"] for result in results}
+    assert len(prints) == len({(r["ruleId"], r["message"]["text"]) for r in results}) > 2
+
+
+def test_a_violation_is_a_check_that_went_well(run: Run) -> None:
+    """``executionSuccessful`` is about the tool, not about what it found."""
+    for path, code in ((BAD, 1), (GOOD, 0)):
+        (invocation,) = log(run, path)["invocations"]
+        assert (invocation["executionSuccessful"], invocation["exitCode"]) == (True, code)
+
+
+def test_the_parties_are_essential(run: Run) -> None:
+    (result,) = log(run, BAD)["results"]
+    moments = [m for f in result["codeFlows"][0]["threadFlows"] for m in f["locations"]]
+    essential = [
+        m["location"]["message"]["text"] for m in moments if m["importance"] == "essential"
+    ]
+    assert len(essential) < len(moments)
+    assert {text.split(" (")[-1] for text in essential} == {"reads)", "writes)"}
+
+
+def test_of_a_long_counterexample_the_part_around_the_parties_is_written(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written() -> list[tuple[int, str]]:
+        (result,) = log(run, BAD)["results"]
+        return sorted(
+            (m["executionOrder"], m["importance"])
+            for f in result["codeFlows"][0]["threadFlows"]
+            for m in f["locations"]
+        )
+
+    whole = written()
+    last = max(number for number, importance in whole if importance == "essential")
+    assert last + 2 < len(whole) > 20
+    monkeypatch.setattr(sarif, "MOST_MOMENTS", 20)
+    part = written()
+    # A tenth of the moments follow the last one of a party.
+    assert part == whole[max(0, last + 2 - 20) : max(last + 2, 20)]
 
 
 @pytest.mark.parametrize(

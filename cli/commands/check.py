@@ -14,7 +14,7 @@ import click
 
 from ..api import check as check_schedule
 from ..checked import Checked
-from ..files import Document, read_document, read_reports, read_schedule, writable
+from ..files import Document, apart, read_document, read_reports, read_schedule, writable
 from ..minimized import Minimized, minimized, minimized_text, minimized_to_dict
 from ..model.certificate import certify
 from ..model.codec import certificate_to_dict, report_to_dict
@@ -30,6 +30,7 @@ from ..options import (
     SymbolRange,
     check_format_option,
     effort_option,
+    on_command_line,
     option,
     quiet_option,
     time_limit_option,
@@ -147,6 +148,7 @@ def command(
     from ..verify.rules.table import RULES
 
     _require_known((*only, *(code for code, _ in ignore)), RULES)
+    apart((certificate_path, output), (*files, baseline, trace))
     if certificate_path is not None:
         if len(files) != 1 or symbols or only or syncs or contract:
             raise click.UsageError(
@@ -161,6 +163,7 @@ def command(
                 "--trace takes one whole FILE, as text or json: without --symbol, --rule, --syncs "
                 "and --contract"
             )
+        _refuse(ctx, "--trace", "certificate_path", "smt2", "recheck", "ignore", "baseline")
         from ..traced import check_trace
 
         ctx.exit(check_trace(trace, files[0], time_limit, form, quiet))
@@ -169,6 +172,7 @@ def command(
     known = known_findings(r for r, _ in read_reports(baseline)) if baseline else frozenset()
 
     if syncs or contract:
+        _refuse(ctx, "--syncs and --contract", "smt2", "recheck", "effort", "theorems")
         one = partial(
             minimized, syncs=syncs, contracts=contract, time_limit=time_limit,
             ignore=dict(ignore), known=known, baseline=baseline or "",
@@ -262,6 +266,12 @@ def _check_many_times(
     return worst(codes)
 
 
+def _refuse(ctx: click.Context, with_: str, *parameters: str) -> None:
+    """What would have no effect is said, not dropped."""
+    if wrong := on_command_line(ctx, *parameters):
+        raise click.UsageError(f"{with_}: not together with {', '.join(wrong)}")
+
+
 def _require_whole(
     files: tuple[str, ...], part: bool, many: bool, output: str | None, syncs: bool
 ) -> None:
@@ -273,8 +283,7 @@ def _require_whole(
         return
     if not syncs or len(files) != 1:
         raise click.UsageError("--output takes the reduced document of --syncs, for one FILE")
-    if output != "-":
-        writable(output)
+    writable(output)
 
 
 def _write_reduced(path: str, found: Minimal) -> None:
