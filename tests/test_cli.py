@@ -27,6 +27,8 @@ from cli_case import (
     process,
     run,
 )  # fmt: skip
+from splitproof.api import Shown
+from splitproof.commands import replay as replay_command
 from splitproof.main import COMMANDS
 
 __all__ = ["run"]  # a fixture
@@ -212,6 +214,19 @@ def test_replay_confirms_and_shows_numbers(run: Run, tmp_path: Path) -> None:
     assert second["findings"] == []
 
 
+def test_what_cannot_be_executed_is_3(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two findings one has no execution; one that fails comes before it."""
+    _, out, _ = run("check", "--format", "json", BAD)
+    Path("report.json").write_text(out, encoding="utf-8")
+    for holds, code in (((True, None), 3), ((True,), 1), ((False, None), 4)):
+        monkeypatch.setattr(
+            replay_command,
+            "replay",
+            lambda known, *_, held=holds, **__: [Shown(known.findings[0], h) for h in held],
+        )
+        assert run("replay", "-q", "report.json")[0] == code
+
+
 def test_replay_of_a_proof_has_nothing_to_do(run: Run, tmp_path: Path) -> None:
     _, out, _ = run("check", "--format", "json", GOOD)
     (tmp_path / "report.json").write_text(out, encoding="utf-8")
@@ -344,6 +359,22 @@ def test_command_line_before_environment_before_file(
     monkeypatch.setenv("SPLITPROOF_IGNORE", "PF001=from the environment;BK001=too")
     assert "from the environment" in run("check", BAD)[1]
     assert "from here" in run("check", "--ignore", "PF001=from here", BAD)[1]
+
+
+def test_several_rules_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPLITPROOF_RULE", "BK001,PF001")
+    _, out, _ = run("check", "--format", "json", BAD, STATIC)
+    assert [[f["rule"] for f in report["findings"]] for report in json.loads(out)] == (
+        [["PF001"], ["BK001"]]
+    )
+
+
+def test_a_baseline_lies_beside_the_settings(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("known.json").write_text(run("check", "--format", "json", BAD)[1], encoding="utf-8")
+    Path("pyproject.toml").write_text('[tool.splitproof]\nbaseline = "known.json"\n')
+    Path("below").mkdir()
+    monkeypatch.chdir("below")
+    assert run("check", BAD)[0] == 0
 
 
 @pytest.mark.parametrize(
