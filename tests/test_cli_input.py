@@ -56,6 +56,7 @@ BAD_DOCUMENTS = {
     ),
     "cycle": edited(set_in("nodes", 0, "src", ["y"])),
     "too many passes": edited(set_in("repeat", 10**12)),
+    "too many copies": edited(set_in("n_copies", 10**6)),
     "empty guard": edited(set_in("program", 1, "when", "n_tokens > 40")),
 }
 
@@ -119,6 +120,8 @@ def test_no_permission(run: Run, tmp_path: Path) -> None:
         ["run", "--trace", "-", GOOD],
         ["run", "--trace", GOOD, GOOD],
         ["run", "--decode", "2", GOOD],
+        ["run", "--symbol", "n_tokens=1", "--symbol", "n_tokens=2", GOOD],
+        ["check", "--symbol", "n_tokens=1", "--symbol", "n_tokens=2..3", GOOD],
         ["run", "--moe-cache", "9" * 400, GOOD],
         ["run", "--moe-cache", "0.4", GOOD],
         ["run", "--threads", "100000", GOOD],

@@ -338,6 +338,8 @@ def _ranges(
             there = ", ".join(declared) or "none"
             raise CliError(f"{path}: --symbol {name}: no such symbol; there are: {there}")
         least, most = declared[name]
+        if name in ranges:
+            raise CliError(f"{path}: --symbol {name}: given twice; one range was due")
         if low < least or high > most:
             raise CliError(f"{path}: --symbol {name}={low}..{high}: outside of {least}..{most}")
         ranges[name] = (low, high)

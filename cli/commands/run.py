@@ -186,7 +186,7 @@ def command(
             run_model(request, watcher, form, quiet)
         return
     wrong = on_command_line(ctx, *FOR_MODELS)
-    if wrong and Path(file).exists():
+    if wrong and (file == "-" or Path(file).exists()):
         raise click.UsageError(f"for GGUF models, and {file} is none: {', '.join(wrong)}")
     schedule = read_schedule(file)
     values = _values(file, schedule, symbols)
@@ -250,6 +250,8 @@ def _values(
             there = ", ".join(ranges) or "none"
             raise CliError(f"{file}: --symbol {name}: no such symbol; there are: {there}")
         least, most = ranges[name]
+        if name in values:
+            raise CliError(f"{file}: --symbol {name}: given twice; one value was due")
         if low != high or not least <= low <= most:
             raise CliError(f"{file}: --symbol {name}: one value in {least}..{most} was due")
         values[name] = low
