@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cli_case import BAD, GOOD, STATIC, Run, run
 from sarif_form import LOG
 from splitproof import sarif
 from splitproof.github import command
+from splitproof.model.counterexample import Counterexample, Party, Step
 from splitproof.model.fault import parse_path, show_path
 from splitproof.sarif import uri
 from splitproof.verify.rules.table import RULES
@@ -132,6 +134,16 @@ def test_fingerprints_outlive_an_edit_elsewhere(run: Run, tmp_path: Path) -> Non
     assert second == first + 2
 
 
+def test_fingerprints_outlive_commands_before(run: Run, tmp_path: Path) -> None:
+    document = json.loads(Path(BAD).read_text(encoding="utf-8"))
+    document["program"].insert(0, {"do": "sync_queue", "queue": "gpu0.compute"})
+    (tmp_path / "longer.json").write_text(json.dumps(document), encoding="utf-8")
+    (one,), (other,) = (log(run, path)["results"] for path in (BAD, "longer.json"))
+    assert one["partialFingerprints"] == other["partialFingerprints"]
+    names = [r["locations"][0]["logicalLocations"][0]["fullyQualifiedName"] for r in (one, other)]
+    assert names == ["$.program[1]", "$.program[2]"]
+
+
 def test_findings_of_one_rule_have_fingerprints_of_their_own(run: Run) -> None:
     bad = str(CASES / "CE004" / "violating.json")
     results = log(run, bad, BAD, STATIC)["results"]
@@ -156,24 +168,13 @@ def test_the_parties_are_essential(run: Run) -> None:
     assert {text.split(" (")[-1] for text in essential} == {"reads)", "writes)"}
 
 
-def test_of_a_long_counterexample_the_part_around_the_parties_is_written(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def written() -> list[tuple[int, str]]:
-        (result,) = log(run, BAD)["results"]
-        return sorted(
-            (m["executionOrder"], m["importance"])
-            for f in result["codeFlows"][0]["threadFlows"]
-            for m in f["locations"]
-        )
-
-    whole = written()
-    last = max(number for number, importance in whole if importance == "essential")
-    assert last + 2 < len(whole) > 20
-    monkeypatch.setattr(sarif, "MOST_MOMENTS", 20)
-    part = written()
-    # A tenth of the moments follow the last one of a party.
-    assert part == whole[max(0, last + 2 - 20) : max(last + 2, 20)]
+def test_of_a_long_counterexample_the_part_around_the_parties_is_written() -> None:
+    order = tuple(Step(n, 0, "main", phase) for n in range(1500) for phase in ("start", "end"))
+    for reading, due in ((1, (0, 1000)), (700, (501, 1501)), (1499, (2000, 3000))):
+        reader, writer = Party(reading, 0, "main", "reads"), Party(0, 0, "main", "writes")
+        example = Counterexample((), reader, writer, "", "", order)
+        assert sarif._window(example) == due
+    assert sarif._window(replace(example, order=order[:1000])) == (0, 1000)
 
 
 @pytest.mark.parametrize(
