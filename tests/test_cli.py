@@ -30,6 +30,7 @@ from cli_case import (
 from splitproof.api import Shown
 from splitproof.commands import replay as replay_command
 from splitproof.main import COMMANDS
+from splitproof.verify.rules.table import RULES
 
 __all__ = ["run"]  # a fixture
 
@@ -329,6 +330,14 @@ def test_new_is_proved(run: Run) -> None:
 def test_explain(run: Run, word: str) -> None:
     code, out, _ = run("explain", word)
     assert code == 0 and out.startswith("PF001 prefetch-source-not-compute")
+    rule = RULES["PF001"]
+    words = " ".join(out.split())
+    assert rule.summary in words and rule.hint in words and rule.kind.value in words
+    code, out, _ = run("explain", "--format", "json", word)
+    assert code == 0 and json.loads(out) == {
+        "code": "PF001", "slug": rule.slug, "kind": "value", "summary": rule.summary,
+        "hint": rule.hint,
+    }  # fmt: skip
 
 
 def test_explain_knows_what_was_meant(run: Run) -> None:
