@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,8 @@ def read_json(path: str, what: str) -> Any:
         ) from None
     except (UnicodeDecodeError, OSError, EOFError, RecursionError) as error:
         raise CliError(f"{path}: not JSON ({type(error).__name__}); {what} was due") from None
+    except ValueError:  # an integer of more digits than Python converts
+        raise CliError(f"{path}: an integer has thousands of digits; {what} was due") from None
 
 
 def read_reports(path: str) -> list[tuple[Report, Schedule]]:
@@ -102,8 +106,24 @@ def read_certificate(path: str) -> Certificate:
 
 def writable(path: str) -> None:
     """Fail before the work, not after it, if ``path`` cannot be written."""
+    if path == "-":
+        raise CliError("-: a file was due; standard output carries the report")
     parent = Path(path).parent
     if not parent.is_dir():
         raise CliError(f"{path}: there is no directory {parent}")
     if Path(path).is_dir():
         raise CliError(f"{path}: is a directory")
+    if not os.access(path if Path(path).exists() else parent, os.W_OK):
+        raise CliError(f"{path}: Permission denied")
+
+
+def apart(outputs: Iterable[str | None], inputs: Iterable[str | None]) -> None:
+    """Fail if two outputs are one file, or one is a file that is read."""
+    taken = {Path(path).resolve(): "is read" for path in inputs if path not in (None, "-")}
+    for path in outputs:
+        if path is None or (Path(path).exists() and not Path(path).is_file()):
+            continue  # a device, such as /dev/null, takes everything
+        place = Path(path).resolve()
+        if place in taken:
+            raise CliError(f"{path}: is to be written, and {taken[place]}; name another file")
+        taken[place] = "written by another option"

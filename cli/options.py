@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 F = TypeVar("F", bound=Callable[..., Any])
 FORMATS = ("text", "json")
@@ -87,10 +90,26 @@ class Size(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]iB|B)?", str(value).strip())
-        if match is None or float(match[1]) <= 0:
+        match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([KMG]iB|B)?", str(value).strip())
+        size = int(Fraction(match[1]) * _UNITS[match[2] or "B"]) if match is not None else 0
+        if size < 1:
             raise click.BadParameter(f"{value!r}: a size such as 512MiB was due", ctx, param)
-        return int(float(match[1]) * _UNITS[match[2] or "B"])
+        return size
+
+
+class Seconds(click.FloatRange):
+    """A number above zero.  (Of ``nan`` no comparison holds, so that a range lets it through.)"""
+
+    def __init__(self) -> None:
+        super().__init__(0, min_open=True)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r}: a number of seconds was due", param, ctx)
+        return number
 
 
 class Prefetching(click.ParamType):
@@ -114,6 +133,16 @@ class Prefetching(click.ParamType):
             return name, int(number)
         known = ", ".join(p.spelled for p in policies.values())
         raise click.BadParameter(f"{value!r}: one of {known} was due", ctx, param)
+
+
+def on_command_line(ctx: click.Context, *parameters: str) -> list[str]:
+    """Those of the parameters that the command line gives, as options: ``--moe-cache``."""
+    spelled = {p.name: max(p.opts, key=len) for p in ctx.command.params}
+    return [
+        spelled[name]
+        for name in parameters
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
 
 
 def option(*names: str, **settings: Any) -> Callable[[F], F]:
@@ -161,6 +190,6 @@ def seed_option(function: F) -> F:
 
 def time_limit_option(function: F) -> F:
     return option(
-        "--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+        "--time-limit", type=Seconds(), metavar="SECONDS",
         help="Stop the check of a file after this; what is open then is unknown (exit 3).",
     )(function)  # fmt: skip

@@ -70,7 +70,8 @@ def _table(path: Path) -> dict[str, Any]:
         raise CliError(reason(error)) from None
     except ValueError as error:
         raise CliError(f"{path}: not TOML: {error}") from None
-    table = document.get("tool", {}).get("splitproof", {})
+    tools = document.get("tool", {})
+    table = tools.get("splitproof", {}) if isinstance(tools, dict) else None
     if not isinstance(table, dict):
         raise CliError(f"{path}: [tool.splitproof] is not a table")
     return table

@@ -47,7 +47,8 @@ def _check_node(scope: Scope, node: Node, index: int) -> None:
         raise Fault((*path, "params", "src_slot"), f"found {slots!r}; {due}")
     dst = scope.graph.tensor(node.dst)
     try:
-        check_shapes(OPS[node.op], _settled(scope, dst), [_settled(scope, s) for s in sources])
+        settled = [_settled(scope, s) for s in sources]
+        check_shapes(OPS[node.op], _settled(scope, dst), settled, dict(node.params))
     except ShapeError as error:
         raise Fault(path, str(error)) from None
     if OPS[node.op].view and sources:

@@ -14,6 +14,10 @@ from msgspec import Meta, Struct
 FORMAT = "splitproof/1"
 #: Counts of bytes, slots, … end where 64 bits do.
 MOST = 2**63 - 1
+#: Each pass is looked at by itself: of more no machine would see the end.
+MOST_PASSES = 100_000
+#: Of each input; ggml has at most 4 (``GGML_SCHED_MAX_COPIES``).
+MOST_COPIES = 1024
 
 Name = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=0, le=MOST)]
@@ -333,11 +337,13 @@ class DocumentForm(Form, frozen=True, kw_only=True):
     nodes: Annotated[list[NodeForm], Meta(description="In topological order")]
     banks: dict[str, BankForm] = msgspec.field(default_factory=dict)
     op_offload: bool = True
-    n_copies: Positive = 1
+    n_copies: Annotated[int, Meta(ge=1, le=MOST_COPIES)] = 1
     assignment: dict[str, Name] | None = None
     splits: list[SplitForm] | None = None
     placements: Annotated[
         dict[str, tuple[Name, Size]], Meta(description="Buffer and offset of tensors")
     ] | None = None  # fmt: skip
     program: list[AnyCommandForm] | None = None
-    repeat: Annotated[int, Meta(ge=1, le=MOST, description="Passes that follow each other")] = 1
+    repeat: Annotated[
+        int, Meta(ge=1, le=MOST_PASSES, description="Passes that follow each other")
+    ] = 1

@@ -231,11 +231,6 @@ class Schedule:
                 return self.copy_name(split.device, source, command.copy)
         return source
 
-    @property
-    def needed_nodes(self) -> tuple[int, ...]:
-        """Positions of the nodes that have a command (views have none)."""
-        return tuple(i for i, n in enumerate(self.graph.nodes) if not OPS[n.op].view)
-
 
 def same_layout(left: Tensor, right: Tensor) -> bool:
     """Whether the k-th bytes of two tensors lie at equal distances from their first."""

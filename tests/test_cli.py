@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jsonschema
@@ -28,7 +27,10 @@ from cli_case import (
     process,
     run,
 )  # fmt: skip
+from splitproof.api import Shown
+from splitproof.commands import replay as replay_command
 from splitproof.main import COMMANDS
+from splitproof.verify.rules.table import RULES
 
 __all__ = ["run"]  # a fixture
 
@@ -157,12 +159,23 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
 
 def test_interrupted(tmp_path: Path) -> None:
     """Ctrl-C while it waits for standard input."""
+    code = (
+        "import sys, splitproof.files as files\n"
+        "read = files.read_input\n"
+        "def told(path):\n"
+        "    print('waiting', flush=True)\n"
+        "    return read(path)\n"
+        "files.read_input = told\n"
+        "from splitproof.main import invoke\n"
+        "sys.exit(invoke(['check', '-']))\n"
+    )
     with subprocess.Popen(
-        [sys.executable, "-m", "splitproof", "check", "-"],
+        [sys.executable, "-c", code],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=heed_sigint,
     ) as running:  # fmt: skip
-        time.sleep(2)
+        assert running.stdout is not None
+        assert running.stdout.readline() == "waiting\n"
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=30)
     assert running.returncode == 130
@@ -200,6 +213,19 @@ def test_replay_confirms_and_shows_numbers(run: Run, tmp_path: Path) -> None:
     first, second = json.loads(out)
     assert first["findings"][0]["confirmed"] and first["findings"][0]["values"]
     assert second["findings"] == []
+
+
+def test_what_cannot_be_executed_is_3(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two findings one has no execution; one that fails comes before it."""
+    _, out, _ = run("check", "--format", "json", BAD)
+    Path("report.json").write_text(out, encoding="utf-8")
+    for holds, code in (((True, None), 3), ((True,), 1), ((False, None), 4)):
+        monkeypatch.setattr(
+            replay_command,
+            "replay",
+            lambda known, *_, held=holds, **__: [Shown(known.findings[0], h) for h in held],
+        )
+        assert run("replay", "-q", "report.json")[0] == code
 
 
 def test_replay_of_a_proof_has_nothing_to_do(run: Run, tmp_path: Path) -> None:
@@ -304,6 +330,14 @@ def test_new_is_proved(run: Run) -> None:
 def test_explain(run: Run, word: str) -> None:
     code, out, _ = run("explain", word)
     assert code == 0 and out.startswith("PF001 prefetch-source-not-compute")
+    rule = RULES["PF001"]
+    words = " ".join(out.split())
+    assert rule.summary in words and rule.hint in words and rule.kind.value in words
+    code, out, _ = run("explain", "--format", "json", word)
+    assert code == 0 and json.loads(out) == {
+        "code": "PF001", "slug": rule.slug, "kind": "value", "summary": rule.summary,
+        "hint": rule.hint,
+    }  # fmt: skip
 
 
 def test_explain_knows_what_was_meant(run: Run) -> None:
@@ -336,6 +370,22 @@ def test_command_line_before_environment_before_file(
     assert "from here" in run("check", "--ignore", "PF001=from here", BAD)[1]
 
 
+def test_several_rules_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPLITPROOF_RULE", "BK001,PF001")
+    _, out, _ = run("check", "--format", "json", BAD, STATIC)
+    assert [[f["rule"] for f in report["findings"]] for report in json.loads(out)] == (
+        [["PF001"], ["BK001"]]
+    )
+
+
+def test_a_baseline_lies_beside_the_settings(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("known.json").write_text(run("check", "--format", "json", BAD)[1], encoding="utf-8")
+    Path("pyproject.toml").write_text('[tool.splitproof]\nbaseline = "known.json"\n')
+    Path("below").mkdir()
+    monkeypatch.chdir("below")
+    assert run("check", BAD)[0] == 0
+
+
 @pytest.mark.parametrize(
     ("text", "due"),
     [
@@ -344,6 +394,7 @@ def test_command_line_before_environment_before_file(
         ("[tool.splitproof]\nformat = 'yaml'", "'yaml' is not one of"),
         ("[tool.splitproof", "not TOML"),
         ("tool.splitproof = 1", "not a table"),
+        ("tool = 1", "not a table"),
     ],
 )
 def test_a_wrong_setting_is_one_line(run: Run, tmp_path: Path, text: str, due: str) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_case import BAD, DUMP, GOOD, Run, one_line, run
+from cli_case import BAD, DUMP, GOOD, LOG, Run, one_line, run
+from splitproof.files import apart
+from splitproof.output import CliError
 
 __all__ = ["run"]  # a fixture
 
@@ -53,6 +55,8 @@ BAD_DOCUMENTS = {
         set_in("tensors", "v", {"view_of": "h", "offset": 8192, "shape": [64, "n_tokens"]})
     ),
     "cycle": edited(set_in("nodes", 0, "src", ["y"])),
+    "too many passes": edited(set_in("repeat", 10**12)),
+    "too many copies": edited(set_in("n_copies", 10**6)),
     "empty guard": edited(set_in("program", 1, "when", "n_tokens > 40")),
 }
 
@@ -107,6 +111,20 @@ def test_no_permission(run: Run, tmp_path: Path) -> None:
         ["run", "--certificate", GOOD, GOOD],
         ["run", "--symbol", "n_tokens=1..4", GOOD],
         ["run", "--seed", "-1", GOOD],
+        ["check", "--time-limit", "nan", GOOD],
+        ["check", "--certificate", "-", GOOD],
+        ["check", "--certificate", GOOD, GOOD],
+        ["check", "--trace", "t.json", "--certificate", "c.json", GOOD],
+        ["check", "--trace", "t.json", "--ignore", "PF001", GOOD],
+        ["import", LOG, "-o", LOG],
+        ["run", "--trace", "-", GOOD],
+        ["run", "--trace", GOOD, GOOD],
+        ["run", "--decode", "2", GOOD],
+        ["run", "--symbol", "n_tokens=1", "--symbol", "n_tokens=2", GOOD],
+        ["check", "--symbol", "n_tokens=1", "--symbol", "n_tokens=2..3", GOOD],
+        ["run", "--moe-cache", "9" * 400, GOOD],
+        ["run", "--moe-cache", "0.4", GOOD],
+        ["run", "--threads", "100000", GOOD],
         ["replay", GOOD],
         ["replay", "absent.json"],
         [],
@@ -114,6 +132,28 @@ def test_no_permission(run: Run, tmp_path: Path) -> None:
     ids=lambda arguments: " ".join(Path(a).name for a in arguments) or "nothing",
 )
 def test_mistakes_are_one_line(run: Run, arguments: list[str]) -> None:
+    before = {path: Path(path).read_bytes() for path in (GOOD, LOG)}
     code, _, err = run(*arguments)
     assert code == 2
     one_line(err)
+    assert not list(Path().iterdir())
+    assert before == {path: Path(path).read_bytes() for path in before}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["replay", "long.json"], ["check", "--baseline", "long.json", GOOD],
+     ["check", "--trace", "long.json", GOOD]],
+    ids=lambda command: " ".join(command[:2]),
+)  # fmt: skip
+def test_an_integer_that_python_does_not_convert(run: Run, command: list[str]) -> None:
+    Path("long.json").write_text('{"passes": ' + "9" * 5000 + "}")
+    code, out, err = run(*command)
+    assert (code, out) == (2, "") and "long.json: an integer has thousands" in one_line(err)
+
+
+def test_a_device_takes_several_outputs(run: Run) -> None:
+    assert run("check", "-q", "--certificate", os.devnull, GOOD)[0] == 0
+    apart((os.devnull, os.devnull), ())
+    with pytest.raises(CliError, match="written by another option"):
+        apart(("a.json", "./a.json"), ())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import splitproof
@@ -11,6 +13,7 @@ from cli_case import BAD, EXAMPLES, GOOD, Run, one_line, run
 from splitproof import minimized
 from splitproof.api import Shown
 from splitproof.model.document import from_dict
+from splitproof.model.minimal import Minimal, Need
 
 __all__ = ["run"]  # a fixture
 
@@ -95,6 +98,9 @@ def test_several_files(run: Run) -> None:
         (("--syncs", "-o", "out.json", GOOD, BAD), "one FILE"),
         (("--syncs", "-o", "absent/out.json", GOOD), "no directory"),
         (("--syncs", "--certificate", "c.json", GOOD), "--certificate"),
+        (("--syncs", "--effort", "small", GOOD), "not together with --effort"),
+        (("--contract", "--smt2", "questions", GOOD), "not together with --smt2"),
+        (("--syncs", "-o", "-", GOOD), "a file was due"),
     ],
 )
 def test_what_does_not_go_together(run: Run, arguments: tuple[str, ...], said: str) -> None:
@@ -105,6 +111,21 @@ def test_what_does_not_go_together(run: Run, arguments: tuple[str, ...], said: s
 
 def test_time_that_runs_out_leaves_waits_open(run: Run) -> None:
     assert run("check", "-q", "--syncs", "--time-limit", "1e-9", GOOD)[0] == 3
+
+
+def test_a_wait_that_stays_open_is_3(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schedule is proved, and of one wait it is not known whether it is needed."""
+    right = minimized.minimize_syncs
+
+    def one_open(*given: Any, **options: Any) -> Minimal:
+        found = right(*given, **options)
+        trials = [replace(t, need=Need.UNDECIDED, reason="planted") for t in found.trials[:1]]
+        return replace(found, trials=(*trials, *found.trials[1:]))
+
+    assert run("check", "-q", "--syncs", WASTEFUL)[0] == 0
+    monkeypatch.setattr(minimized, "minimize_syncs", one_open)
+    assert run("check", "-q", "--syncs", WASTEFUL)[0] == 3
+    assert run("check", "-q", "--syncs", "--strict-cost", WASTEFUL)[0] == 1
 
 
 def test_a_counterexample_that_does_not_reproduce_is_a_contradiction(

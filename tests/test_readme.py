@@ -133,3 +133,21 @@ def test_links_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: no {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What a code host makes of the headings."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_links_to_headings_lead_to_one() -> None:
+    seen = 0
+    for page in PAGES:
+        for target, anchor in re.findall(
+            r"\]\(([^)#\s]*)#([^)]*)\)", page.read_text(encoding="utf-8")
+        ):
+            if "://" not in target:
+                seen += 1
+                assert anchor in anchors(page.parent / target if target else page), anchor
+    assert seen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import jsonschema
 import pytest
 from cli_case import BAD, GOOD, STATIC, Run, run
 from sarif_form import LOG
+from splitproof import sarif
 from splitproof.github import command
+from splitproof.model.counterexample import Counterexample, Party, Step
 from splitproof.model.fault import parse_path, show_path
+from splitproof.model.report import Finding, Kind
 from splitproof.sarif import uri
 from splitproof.verify.rules.table import RULES
 
@@ -86,7 +90,9 @@ def test_split_level_findings_are_at_their_split(run: Run, tmp_path: Path) -> No
     document.pop("program", None)
     (tmp_path / "split.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
     lines = (tmp_path / "split.json").read_text(encoding="utf-8").splitlines()
-    for result in log(run, "split.json")["results"]:
+    results = log(run, "split.json")["results"]
+    assert {"BK001", "CO001"} <= {result["ruleId"] for result in results}
+    for result in results:
         region = result["locations"][0]["physicalLocation"]["region"]
         assert lines[region["startLine"] - 1].strip().startswith("{")
         assert region["startLine"] > 1
@@ -127,6 +133,48 @@ def test_fingerprints_outlive_an_edit_elsewhere(run: Run, tmp_path: Path) -> Non
         r["locations"][0]["physicalLocation"]["region"]["startLine"] for r in (one, other)
     )
     assert second == first + 2
+
+
+def test_fingerprints_outlive_commands_before(run: Run, tmp_path: Path) -> None:
+    document = json.loads(Path(BAD).read_text(encoding="utf-8"))
+    document["program"].insert(0, {"do": "sync_queue", "queue": "gpu0.compute"})
+    (tmp_path / "longer.json").write_text(json.dumps(document), encoding="utf-8")
+    (one,), (other,) = (log(run, path)["results"] for path in (BAD, "longer.json"))
+    assert one["partialFingerprints"] == other["partialFingerprints"]
+    names = [r["locations"][0]["logicalLocations"][0]["fullyQualifiedName"] for r in (one, other)]
+    assert names == ["$.program[1]", "$.program[2]"]
+
+
+def test_findings_of_one_rule_have_fingerprints_of_their_own() -> None:
+    one = Finding("OR001", Kind.VALUE, "a race of w", "$.program[1]")
+    assert sarif._fingerprint(one) != sarif._fingerprint(replace(one, message="a race of x"))
+    assert sarif._fingerprint(one) != sarif._fingerprint(replace(one, rule="OR002"))
+
+
+def test_a_violation_is_a_check_that_went_well(run: Run) -> None:
+    """``executionSuccessful`` is about the tool, not about what it found."""
+    for path, code in ((BAD, 1), (GOOD, 0)):
+        (invocation,) = log(run, path)["invocations"]
+        assert (invocation["executionSuccessful"], invocation["exitCode"]) == (True, code)
+
+
+def test_the_parties_are_essential(run: Run) -> None:
+    (result,) = log(run, BAD)["results"]
+    moments = [m for f in result["codeFlows"][0]["threadFlows"] for m in f["locations"]]
+    essential = [
+        m["location"]["message"]["text"] for m in moments if m["importance"] == "essential"
+    ]
+    assert len(essential) < len(moments)
+    assert {text.split(" (")[-1] for text in essential} == {"reads)", "writes)"}
+
+
+def test_of_a_long_counterexample_the_part_around_the_parties_is_written() -> None:
+    order = tuple(Step(n, 0, "main", phase) for n in range(1500) for phase in ("start", "end"))
+    for reading, due in ((1, (0, 1000)), (700, (501, 1501)), (1499, (2000, 3000))):
+        reader, writer = Party(reading, 0, "main", "reads"), Party(0, 0, "main", "writes")
+        example = Counterexample((), reader, writer, "", "", order)
+        assert sarif._window(example) == due
+    assert sarif._window(replace(example, order=order[:1000])) == (0, 1000)
 
 
 @pytest.mark.parametrize(

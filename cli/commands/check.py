@@ -15,7 +15,7 @@ import click
 from ..api import check as check_schedule
 from ..brief import brief_lines, plain
 from ..checked import Checked
-from ..files import Document, read_document, read_reports, read_schedule, writable
+from ..files import Document, apart, read_document, read_reports, read_schedule, writable
 from ..model.certificate import certify
 from ..model.codec import certificate_to_dict, report_to_dict
 from ..model.document import dumps
@@ -29,6 +29,7 @@ from ..options import (
     SymbolRange,
     check_format_option,
     effort_option,
+    on_command_line,
     option,
     quiet_option,
     time_limit_option,
@@ -150,6 +151,7 @@ def command(
     from ..verify.rules.table import RULES
 
     _require_known((*only, *(code for code, _ in ignore)), RULES)
+    apart((certificate_path, output), (*files, baseline, trace))
     if certificate_path is not None:
         if len(files) != 1 or symbols or only or syncs or contract:
             raise click.UsageError(
@@ -164,6 +166,7 @@ def command(
                 "--trace takes one whole FILE, as text or json: without --symbol, --rule, --syncs "
                 "and --contract"
             )
+        _refuse(ctx, "--trace", "certificate_path", "smt2", "recheck", "ignore", "baseline")
         from ..traced import check_trace
 
         ctx.exit(check_trace(trace, files[0], time_limit, form, quiet))
@@ -172,6 +175,7 @@ def command(
     known = known_findings(r for r, _ in read_reports(baseline)) if baseline else frozenset()
 
     if syncs or contract:
+        _refuse(ctx, "--syncs and --contract", "smt2", "recheck", "effort", "theorems")
         from ..minimized import minimized
 
         one = partial(
@@ -268,6 +272,12 @@ def _check_many_times(
     return worst(codes)
 
 
+def _refuse(ctx: click.Context, with_: str, *parameters: str) -> None:
+    """What would have no effect is said, not dropped."""
+    if wrong := on_command_line(ctx, *parameters):
+        raise click.UsageError(f"{with_}: not together with {', '.join(wrong)}")
+
+
 def _require_whole(
     files: tuple[str, ...], part: bool, many: bool, output: str | None, syncs: bool
 ) -> None:
@@ -279,8 +289,7 @@ def _require_whole(
         return
     if not syncs or len(files) != 1:
         raise click.UsageError("--output takes the reduced document of --syncs, for one FILE")
-    if output != "-":
-        writable(output)
+    writable(output)
 
 
 def _write_reduced(path: str, found: Minimal) -> None:
@@ -335,6 +344,8 @@ def _ranges(
             there = ", ".join(declared) or "none"
             raise CliError(f"{path}: --symbol {name}: no such symbol; there are: {there}")
         least, most = declared[name]
+        if name in ranges:
+            raise CliError(f"{path}: --symbol {name}: given twice; one range was due")
         if low < least or high > most:
             raise CliError(f"{path}: --symbol {name}={low}..{high}: outside of {least}..{most}")
         ranges[name] = (low, high)

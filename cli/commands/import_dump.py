@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..files import writable
+from ..files import apart, writable
 from ..model.document import DocumentError, dumps
 from ..model.read.ggml_dump import read_dump
 from ..model.read.llama_log import LoggedGraph, LogSummary, read_log
@@ -39,6 +39,7 @@ def command(log: str, output: str, graph: int | None) -> None:
     """
     if output != "-":
         writable(output)
+        apart((output,), (log,))
     try:
         schedules, summary = _read(log, graph)
     except DocumentError as error:

@@ -13,6 +13,7 @@ import click
 
 from ..files import writable
 from ..model.document import DocumentError, dumps, load, loads
+from ..model.document_form import MOST_COPIES
 from ..model.plan.compare import compare_dump
 from ..model.plan.error import PlanError
 from ..model.plan.guard import NONE_OFF, Guard
@@ -159,7 +160,9 @@ def _numbers(
     metavar="N",
     help="The batch from which devices take ops with weights in host memory.",
 )
-@click.option("--n-copies", type=click.IntRange(1), metavar="N", help="Copies of each input.")
+@click.option(
+    "--n-copies", type=click.IntRange(1, MOST_COPIES), metavar="N", help="Copies of each input."
+)
 @click.option(
     "--pin",
     "pins",

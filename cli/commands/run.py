@@ -14,7 +14,7 @@ from ..exec.compare import Comparison, compare
 from ..exec.cpu.table import NoKernelError
 from ..exec.reference import OutOfRange, UnsupportedOp, run_reference
 from ..exec.runtime import RunError
-from ..files import read_certificate, read_schedule
+from ..files import apart, read_certificate, read_schedule
 from ..model.certificate import CertificateError
 from ..model.read.gguf import is_gguf
 from ..model.schedule import Schedule
@@ -24,6 +24,7 @@ from ..options import (
     SymbolRange,
     Tokens,
     format_option,
+    on_command_line,
     option,
     quiet_option,
     seed_option,
@@ -35,8 +36,15 @@ from ..result import run_items, run_to_dict
 from ..text import render
 from ..watched import watching
 
+#: More than any machine has cores for; so many are started.
+MOST_THREADS = 1024
 #: An op that nobody here can compute.
 NO_CODE = (NoKernelError, UnsupportedOp)
+#: Parameters that say nothing about a document.
+FOR_MODELS = (
+    "tokens", "decode", "logits", "threads", "devices", "cache", "force_cache", "prefetch",
+    "programs", "ubatch",
+)  # fmt: skip
 
 
 @click.command("run")
@@ -62,7 +70,7 @@ NO_CODE = (NoKernelError, UnsupportedOp)
 )
 @option(
     "--threads",
-    type=click.IntRange(1),
+    type=click.IntRange(1, MOST_THREADS),
     default=1,
     show_default=True,
     metavar="N",
@@ -161,9 +169,10 @@ def command(
     the exit code of check.  Exit 1 too if an output differs from the sequential NumPy run by
     more than rounding explains; 3 if rounding can explain any difference.
     """
+    apart((logits, trace), (file, devices, certificate_path))
     if is_gguf(file):
-        if certificate_path is not None or symbols:
-            raise click.UsageError("--certificate and --symbol are for documents, not for a GGUF")
+        if wrong := on_command_line(ctx, "certificate_path", "symbols", "seed"):
+            raise click.UsageError(f"for documents, not for a GGUF: {', '.join(wrong)}")
         if tokens is None:
             raise click.UsageError(f"{file}: a GGUF model needs --tokens, such as --tokens 1,2,3")
         from ..model_run import Request, run_model
@@ -176,12 +185,9 @@ def command(
         with watching(trace, sanitize) as watcher:
             run_model(request, watcher, form, quiet)
         return
-    given = tokens, logits, devices, cache, programs
-    if any(value is not None for value in given) and Path(file).exists():
-        raise click.UsageError(
-            "--tokens, --logits, --devices, --moe-cache and --programs are for GGUF models; "
-            f"{file} is none"
-        )
+    wrong = on_command_line(ctx, *FOR_MODELS)
+    if wrong and (file == "-" or Path(file).exists()):
+        raise click.UsageError(f"for GGUF models, and {file} is none: {', '.join(wrong)}")
     schedule = read_schedule(file)
     values = _values(file, schedule, symbols)
     if certificate_path is not None:
@@ -244,6 +250,8 @@ def _values(
             there = ", ".join(ranges) or "none"
             raise CliError(f"{file}: --symbol {name}: no such symbol; there are: {there}")
         least, most = ranges[name]
+        if name in values:
+            raise CliError(f"{file}: --symbol {name}: given twice; one value was due")
         if low != high or not least <= low <= most:
             raise CliError(f"{file}: --symbol {name}: one value in {least}..{most} was due")
         values[name] = low

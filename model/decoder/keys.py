@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf, isfinite
 
 from ..read.gguf import ModelError, ModelFile, Value
 
@@ -40,13 +41,17 @@ class Keys:
             raise self._wrong(key, value, f"an integer from {least} on")
         return value
 
-    def number(self, key: str, default: object = _REQUIRED) -> float:
+    def number(self, key: str, default: object = _REQUIRED, above: float = -inf) -> float:
+        """A finite number above ``above``."""
         value = self._find(key, default)
         if value is None:
             assert isinstance(default, int | float)
             return float(default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(key, value, "a number")
+        if not isfinite(value) or value <= above:
+            where = f" above {above:g}" if isfinite(above) else ""
+            raise self._wrong(key, value, f"a finite number{where}")
         return float(value)
 
     def flag(self, key: str, default: bool = False) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..read.gguf import ModelError
 from ..tensor import Tensor
 from .builder import Builder, sizes, steps
 from .keys import Keys
@@ -45,7 +46,7 @@ class Net:
         self.width = keys.size("embedding_length")
         self.heads = keys.size("attention.head_count")
         self.kv_heads = keys.size("attention.head_count_kv", self.heads)
-        self.eps = keys.number("attention.layer_norm_rms_epsilon")
+        self.eps = keys.number("attention.layer_norm_rms_epsilon", above=0.0)
 
     def head_sizes(self) -> tuple[int, int]:
         """Of keys (and queries) and of values."""
@@ -102,7 +103,12 @@ class Net:
         return y if bias is None else self.b.like("add", name, y, bias)
 
     def rope(self, name: str, x: Tensor, rope: Rope) -> Tensor:
-        """x: ``[size, heads, tokens]``."""
+        """x: ``[size, heads, tokens]``.  ``ModelError`` if there is less to turn."""
+        if rope.n_dims % 2 or rope.n_dims > sizes(x)[0]:
+            raise ModelError(
+                f"{self.b.model.path}: the key {self.b.model.architecture}.rope.dimension_count "
+                f"is {rope.n_dims}; an even number up to {sizes(x)[0]} was due"
+            )
         positions = self.b.input("inp_pos", self.batch.tokens, dtype="i32")
         factors = self.b.find_weight("rope_freqs.weight", rope.n_dims // 2)
         more = () if factors is None else (factors,)

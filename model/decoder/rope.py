@@ -44,15 +44,16 @@ def read_rope(keys: Keys, mode: str, n_dims: int, *, log_multiplier: bool = Fals
     (as deepseek2 does), and takes that part out of the rotation (``llama-context.cpp``).
     """
     context = keys.size("context_length")
-    base = keys.number("rope.freq_base", 10000.0)
+    base = keys.number("rope.freq_base", 10000.0, above=1.0)
     kind = keys.choice("rope.scaling.type", ("none", "linear", "yarn"), "linear")
-    factor = keys.number("rope.scaling.factor", 1.0) or 1.0
+    scaled = keys.number("rope.scaling.factor", 1.0) != 0.0  # 0 stands for none
+    factor = keys.number("rope.scaling.factor", 1.0, above=0.0) if scaled else 1.0
     rope = Rope(
         n_dims, mode, keys.size("rope.scaling.original_context_length", context), base,
         freq_scale=1.0 if kind == "none" else 1.0 / factor,
         attn_factor=keys.number("rope.scaling.attn_factor", 1.0),
-        beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0),
-        beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0),
+        beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0, above=0.0),
+        beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0, above=0.0),
     )  # fmt: skip
     if kind != "yarn":
         return rope

@@ -356,7 +356,7 @@ def _believed(tensors: list[Tensor], nodes: Sequence[Node], sizes: list[int]) ->
     for node in nodes:
         dst = known[node.dst]
         try:
-            check_shapes(OPS[node.op], dst, [known[s] for s in node.src])
+            check_shapes(OPS[node.op], dst, [known[s] for s in node.src], dict(node.params))
         except ShapeError:
             known[node.dst] = replace(
                 dst, shape=(), strides=None, about=True, bytes=size_of[node.dst], values=None

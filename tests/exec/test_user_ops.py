@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import splitproof
+from splitproof.exec import functions
 from splitproof.exec.compare import compare
 from splitproof.exec.quant import Array
 from splitproof.exec.reference import run_reference
 from splitproof.exec.user_ops import forget_op
 from splitproof.model.fault import DocumentError
+from splitproof.model.ops import OPS
 from splitproof.model.report import Verdict
 
 DOCUMENT: dict[str, Any] = {
@@ -112,12 +114,35 @@ def test_a_name_is_known_only_while_it_is_registered() -> None:
         splitproof.loads(_json())
 
 
+def test_the_shape_is_that_of_the_source_it_is_like() -> None:
+    """Source 1 is a column here: only source 0 has the shape of the result."""
+    parts = json.loads(_json())
+    parts["tensors"]["h"]["shape"] = [8, 1]
+    parts["tensors"]["c"] = {"dtype": "f32", "shape": [8, 1], "input": True}
+    parts["nodes"][0]["src"] = ["c"]
+    with registered(like=1):
+        assert splitproof.loads(json.dumps(parts)).graph.nodes[1].dst == "y"
+    with registered(), pytest.raises(DocumentError, match="blend gives"):
+        splitproof.loads(json.dumps(parts))
+
+
+def test_nothing_is_left_of_a_forgotten_op() -> None:
+    tables = (OPS, functions.FUNCTIONS, functions.ROUNDED_FUNCTIONS)
+    before = [set(table) for table in tables]
+    with registered(kernel=blend_into):
+        assert [set(table) - known for table, known in zip(tables, before, strict=True)] == (
+            [{"blend"}] * 3
+        )
+    assert [set(table) for table in tables] == before
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"name": "silu"}, "there is an op silu already"),
         ({"footprint": ["whole"] * 3}, "one for each source was due"),
         ({"footprint": ["experts"]}, "source 2 selects them"),
+        ({"sources": 3, "footprint": ["whole", "experts"]}, "experts are read from source 0"),
         ({"footprint": ["bits"]}, "bits"),
         ({"like": 2}, "no source 2"),
     ],

@@ -23,6 +23,7 @@ from splitproof.model.plan.planner import plan
 from splitproof.model.report import Kind, Verdict
 from splitproof.model.schedule import Schedule
 from splitproof.verify.check import check
+from splitproof.verify.order import build_order
 from splitproof.verify.recorded import hold
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +75,25 @@ def test_a_run_follows_its_schedule(schedule: Schedule) -> None:
     parts = [(p.command, p.iteration, p.part, p.start, p.end) for p in recorded.parts]
     held = hold(schedule, recorded.symbols, parts)
     assert held.partings == () and held.parts == len(parts) and held.edges > len(parts)
+
+
+def test_every_edge_has_to_be_kept() -> None:
+    """One part after another keeps them all; a part that starts before the end of one that it
+    has an edge from does not."""
+    schedule = overlapped(moe())
+    order = build_order(schedule, lambda index, iteration: True)
+    times = {part.index: (2 * part.index, 2 * part.index + 1) for part in order.parts}
+
+    def partings(changed: dict[int, tuple[int, int]]) -> list[str]:
+        parts = ((p.command, p.iteration, p.name, *(times | changed)[p.index]) for p in order.parts)
+        return [p.message for p in hold(schedule, {"n_tokens": 2}, parts).partings]
+
+    assert partings({}) == []
+    pairs = [(a, b) for b, edges in enumerate(order.edges) for a in edges]
+    assert len(pairs) > len(order.parts)
+    for a, b in pairs:
+        inside = (times[a][1], times[b][1])  # it ends when it did, and starts where a ends
+        assert any("had ended" in message for message in partings({b: inside})), (a, b)
 
 
 def saved(tmp_path: Path, change: Callable[[list[dict[str, Any]]], None] | None = None) -> Path:

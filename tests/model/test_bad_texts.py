@@ -40,6 +40,7 @@ PROGRAM: dict[str, Any] = json.loads((CASES / "pf001.json").read_text())
         (b'{"a": 1,\n "b": {"c": 1, "c": 2}}', 2, 16, 'the key "c" stands twice'),
         (b'{"a": {"c": 1, "c": 2},\n "a": 2}', 2, 2, 'the key "a" stands twice'),
         (b'[{"b": "\\ud800"}]', 1, 8, "half of a surrogate pair"),
+        (b'[{"b": "\\uDFFF"}]', 1, 8, "half of a surrogate pair"),
         (b'{"a":\n ' + b"9" * 5000 + b"}", 2, 2, "thousands of digits"),
         (b"[" * 100_000, 1, 1, "nested too deeply"),
         (b'{"a":' * 100_000, 1, 1, "nested too deeply"),

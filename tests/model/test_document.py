@@ -64,7 +64,9 @@ def test_graph_level() -> None:
 def test_the_shared_cases_are_the_projects_own() -> None:
     if not SHARED.is_dir():
         pytest.skip("the folder ../shared is not beside this checkout")
-    for path in sorted(SHARED.glob("*[0-9]*.json")):
+    paths = sorted(SHARED.glob("*[0-9]*.json"))
+    assert {path.name for path in paths} == {path.name for path in CASES.glob("*.json")}
+    for path in paths:
         assert document.load(path) == document.load(CASES / path.name)
 
 

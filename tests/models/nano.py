@@ -111,10 +111,10 @@ def write_gguf(
 ) -> Path:
     """A GGUF of these tensors; ``types`` quantises those that it names."""
     writer = gguf.GGUFWriter(path, architecture)
-    for key, value in {**SIZES, **(keys or {})}.items():
+    epsilon = {"attention.layer_norm_rms_epsilon": 1e-5}
+    for key, value in {**SIZES, **epsilon, **(keys or {})}.items():
         add = writer.add_float32 if isinstance(value, float) else writer.add_uint32
         add(f"{architecture}.{key}", value)
-    writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)
     for name, tensor in values.items():
         kind = (types or {}).get(name)
         if kind is None:

@@ -131,6 +131,17 @@ def test_more_cells_than_one_step_of_the_cache(tmp_path: Path) -> None:
     np.testing.assert_allclose(got, due, atol=2e-4)
 
 
+def test_pieces_of_a_prompt_give_the_logits_of_the_whole(tmp_path: Path) -> None:
+    model = read_gguf(tiny_llama(tmp_path, 4))
+    whole = Generator(model, prove, context=64).feed(PROMPT, all_logits=True)
+    pieces = Generator(model, prove, context=64, ubatch=3)
+    np.testing.assert_allclose(pieces.feed(PROMPT, all_logits=True), whole, atol=1e-4)
+    pieces.reset()
+    last = pieces.feed(PROMPT)
+    assert last.shape == (1, VOCABULARY)
+    np.testing.assert_allclose(last, whole[-1:], atol=1e-4)
+
+
 def test_a_second_request_gives_the_same_numbers(tmp_path: Path) -> None:
     generator = Generator(read_gguf(tiny_llama(tmp_path, 4)), prove, context=64)
     first = greedy(generator, PROMPT, 6, all_logits=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from pathlib import Path
 
 import gguf
@@ -56,6 +57,79 @@ def test_a_vocabulary_is_skipped(tmp_path: Path) -> None:
     keys = read_gguf(path).keys
     assert keys["llama.short"] == [1, 2, 3]
     assert "tokenizer.ggml.tokens" not in keys and "tokenizer.ggml.scores" not in keys
+
+
+def test_every_kind_of_value(tmp_path: Path) -> None:
+    path = tmp_path / "kinds.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    for name, value in KINDS.items():
+        getattr(writer, f"add_{name}")(name, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = read_gguf(path).keys
+    assert {name: found[name] for name in KINDS} == KINDS
+    assert {name: type(found[name]) for name in KINDS} == {n: type(v) for n, v in KINDS.items()}
+
+
+KINDS: dict[str, object] = {
+    "uint8": 200, "int8": -100, "uint16": 60_000, "int16": -30_000, "uint32": 2**32 - 1,
+    "int32": -(2**31), "uint64": 2**63, "int64": -(2**63), "float32": 0.5, "float64": 0.1,
+    "bool": True, "string": "ü",
+}  # fmt: skip
+
+
+def test_tensors_start_where_the_alignment_says(tmp_path: Path) -> None:
+    path = tmp_path / "aligned.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_custom_alignment(4096)
+    for name in ("a", "b"):
+        writer.add_tensor(name, np.arange(5, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    same(path)
+    assert [tensor.offset for tensor in read_gguf(path).tensors.values()] == [4096, 8192]
+
+
+def described(*tensors: tuple[str, tuple[int, ...], int], version: int = 3) -> bytes:
+    """A file of so many ``(name, shape, number of its type)``, written down by hand."""
+    parts = [b"GGUF", struct.pack("<IQQ", version, len(tensors), 0)]
+    for name, shape, kind in tensors:
+        parts.append(struct.pack("<Q", len(name)) + name.encode())
+        parts.append(struct.pack(f"<I{len(shape)}Q", len(shape), *shape))
+        parts.append(struct.pack("<IQ", kind, 0))
+    return b"".join(parts) + bytes(4096)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_both_versions(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(described(("a", (64, 2), 8), version=version))
+    (tensor,) = read_gguf(path).tensors.values()
+    assert (tensor.dtype, tensor.shape, tensor.nbytes) == ("q8_0", (64, 2), 2 * 2 * 34)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ([("a", (8,), 0), ("a", (8,), 0)], "tensor a is described twice"),
+        ([("a", (33,), 8)], "tensor a: rows of 33 elements; q8_0 needs a multiple of 32"),
+        ([("a", (8,), 999)], "tensor a has the unknown type number 999"),
+        ([("a", (1, 1, 1, 1, 1), 0)], "tensor a has 5 dimensions; 1 to 4 was due"),
+        ([("a", (), 0)], "tensor a has 0 dimensions; 1 to 4 was due"),
+        ([("a", (2**40, 2**40), 0)], "cut off: tensor a ends at byte"),
+    ],
+)
+def test_wrong_descriptions(
+    tmp_path: Path, tensors: list[tuple[str, tuple[int, ...], int]], message: str
+) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(described(*tensors))
+    with pytest.raises(ModelError, match=message):
+        read_gguf(path)
 
 
 # -- what can be wrong --------------------------------------------------------------------------

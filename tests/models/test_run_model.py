@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,10 @@ def test_logits_and_json_of_a_recorded_model(capsys: Captured, tmp_path: Path) -
         (("--tokens", "1,x"), "numbers of tokens, such as 1,2,3"),
         (("--tokens", "1,400"), "token 400: the model has tokens 0 to 39"),
         (("--tokens", "1", "--decode", "64"), "65 tokens, prompt and decoded; the model's context"),
-        (("--tokens", "1", "--symbol", "n=1"), "--symbol are for documents"),
+        (("--tokens", "1", "--symbol", "n=1"), "for documents, not for a GGUF: --symbol"),
+        (("--tokens", "1", "--seed", "1"), "for documents, not for a GGUF: --seed"),
+        (("--tokens", "1", "--logits", "-"), "a file was due"),
+        (("--tokens", "1", "--logits", "x", "--trace", "./x"), "written by another option"),
         (("--tokens", "1", "--logits", "absent/x.npy"), "there is no directory absent"),
     ],
 )
@@ -82,10 +86,38 @@ def test_models_that_cannot_be_run(capsys: Captured, tmp_path: Path) -> None:
         assert err.startswith(f"splitproof: {path}: {message}") and err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "due"),
+    [
+        ("rope.freq_base", math.nan, "a finite number above 1 was due"),
+        ("rope.freq_base", 1.0, "a finite number above 1 was due"),
+        ("rope.scaling.factor", -2.0, "a finite number above 0 was due"),
+        ("attention.layer_norm_rms_epsilon", math.inf, "a finite number above 0 was due"),
+        ("rope.dimension_count", 7, "an even number up to 8 was due"),
+        ("rope.dimension_count", 16, "an even number up to 8 was due"),
+    ],
+)
+def test_numbers_that_nothing_can_be_computed_with(
+    capsys: Captured, tmp_path: Path, key: str, value: float, due: str
+) -> None:
+    path = write_gguf(tmp_path / "m.gguf", llama_tensors(), keys={key: value})
+    code, out, err = run(capsys, path, "--tokens", "1")
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    assert f"llama.{key} is {value}; {due}" in err
+
+
+def test_the_model_is_not_written_over(capsys: Captured, tmp_path: Path) -> None:
+    path = tiny_llama(tmp_path)
+    before = path.read_bytes()
+    code, _, err = run(capsys, path, "--tokens", "1", "--logits", path)
+    assert code == 2 and "is to be written, and is read" in err
+    assert path.read_bytes() == before
+
+
 def test_a_document_takes_no_tokens(capsys: Captured) -> None:
     example = Path(__file__).parents[2] / "docs" / "examples" / "pf001-repaired.json"
     code, _, err = run(capsys, example, "--tokens", "1")
-    assert code == 2 and "are for GGUF models" in err
+    assert code == 2 and "for GGUF models, and" in err and "is none: --tokens" in err
     code, _, err = run(capsys, "absent.gguf", "--tokens", "1")
     assert code == 2 and "absent.gguf" in err and err.count("\n") == 1
 

@@ -62,7 +62,9 @@ def test_random_schedules_have_the_same_reports_without_theorems() -> None:
 
 def test_each_is_named_by_its_number_and_title() -> None:
     for path in ("docs/examples/moe-layer", "docs/theorems/t5-other-ids-repaired"):
-        for name, obligations in check(as_program(ROOT / f"{path}.json")).theorems:
+        used = check(as_program(ROOT / f"{path}.json")).theorems
+        assert used
+        for name, obligations in used:
             number, _, title = name.partition(" ")
             assert theorem(number).title == title and obligations > 0
 

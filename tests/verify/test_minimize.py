@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Collection
+from dataclasses import replace
 from itertools import chain, combinations, product
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from splitproof.model.device import Contract
 from splitproof.model.document import digest, from_dict, load
 from splitproof.model.minimal import WEAKER, Need, weakest
 from splitproof.model.plan.lower import lower
-from splitproof.model.report import Kind, Report, Verdict
+from splitproof.model.report import Finding, Gap, Kind, Report, Verdict
 from splitproof.model.schedule import Schedule
 from splitproof.verify import minimize
 from splitproof.verify.check import Options, check
@@ -170,6 +171,37 @@ def test_what_is_not_proved_is_not_reduced() -> None:
     assert weakest_contracts(case("PF001/violating")).rows == ()
 
 
+def test_nothing_is_a_maximum_by_a_check_that_was_not_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each wait alone is redundant; of three and more it is not known."""
+    schedule = from_dict(three_ways())
+    whole, right = len(schedule.program or ()), minimize.check
+
+    def tired(asked: Schedule, options: Options | None = None) -> Report:
+        report = right(asked, options)
+        if len(asked.program or ()) > whole - 3:
+            return report
+        gap = Gap(Verdict.UNKNOWN, "planted", "$")
+        return replace(report, verdict=Verdict.UNKNOWN, findings=(), gaps=(gap,))
+
+    monkeypatch.setattr(minimize, "check", tired)
+    found = minimize_syncs(schedule)
+    assert {t.need for t in found.trials} == {Need.REDUNDANT}
+    assert len(found.removed) == 2  # three can go, which nobody saw
+    assert found.size == "proved"
+
+
+def test_a_finding_that_can_be_executed_stands_for_the_others() -> None:
+    report = check(case("OR001/violating"))
+    (shown,) = report.failures
+    told = Finding("AL003", Kind.STATIC, "too large", "$")
+    for findings in ((told, shown), (shown, told)):
+        assert minimize._clearest(replace(report, findings=findings)) == shown
+    other = replace(told, message="too large as well")
+    assert minimize._clearest(replace(report, findings=(told, other))) == told
+
+
 def test_an_undecided_check_is_neither_needed_nor_redundant(monkeypatch: Any) -> None:
     """A solver that gives up on the schedule without wait B: nothing is claimed of it."""
     schedule = from_dict(three_ways())
@@ -248,7 +280,7 @@ def test_contracts_of_a_schedule() -> None:
     assert bad.under.graph.device("gpu0").copy[0].contract is Contract.SYNC
 
 
-def test_each_rule_of_a_device_that_is_used_is_a_row() -> None:
+def two_rules() -> Schedule:
     document = json.loads((RULES / "CE002" / "repaired.json").read_text())
     device = document["devices"][0]
     memory = device["memory"]
@@ -257,8 +289,13 @@ def test_each_rule_of_a_device_that_is_used_is_a_row() -> None:
         {"from": memory, "to": "host", "is": "stream"},
         {"from": memory, "to": memory, "is": "sync"},
     ]
-    schedule = from_dict(document)
+    return from_dict(document)
+
+
+def test_each_rule_of_a_device_that_is_used_is_a_row() -> None:
+    schedule = two_rules()
     found = weakest_contracts(schedule)
+    memory = schedule.graph.devices[0].memory
     assert [(r.rule, r.source, r.target) for r in found.rows] == [
         (0, "host", memory), (1, memory, "host")
     ]  # fmt: skip
@@ -266,6 +303,24 @@ def test_each_rule_of_a_device_that_is_used_is_a_row() -> None:
     for chosen in product(*(row.weakest for row in found.rows)):
         tried = under(schedule, {("gpu0", i): c for i, c in enumerate(chosen)})
         assert (check(tried).verdict is Verdict.PROVED) == (chosen in found.together)
+
+
+def test_contracts_that_hold_alone_may_not_hold_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checker that refutes every schedule with two contracts that were not declared."""
+    schedule, right = two_rules(), minimize.check
+    declared = [rule.contract for rule in schedule.graph.devices[0].copy]
+
+    def strict(tried: Schedule, options: Options | None = None) -> Report:
+        report = right(tried, options)
+        copies = tried.graph.devices[0].copy
+        changed = sum(r.contract is not d for r, d in zip(copies, declared, strict=True))
+        return replace(report, verdict=Verdict.VIOLATED) if changed > 1 else report
+
+    monkeypatch.setattr(minimize, "check", strict)
+    found = weakest_contracts(schedule)
+    every = set(product(*(row.weakest for row in found.rows)))
+    due = {(a, b) for a, b in every if a is declared[0] or b is declared[1]}
+    assert found.together is not None and set(found.together) == due < every
 
 
 def test_a_program_without_copies_has_no_rows() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from splitproof.model.codec import report_from_dict, report_to_dict
 from splitproof.model.document import load
 from splitproof.model.plan.lower import lower
-from splitproof.model.report import Ruling, Verdict
+from splitproof.model.report import Gap, Ruling, Verdict
 from splitproof.suppress import exit_code
 from splitproof.verify.encode import Answer, Solver
 from splitproof.verify.recheck import NoSecondSolver, Second, gather, recheck
@@ -86,6 +87,23 @@ def test_an_undecided_second_answer_is_no_agreement(
     report = recheck(gather(lower(load(CASE))), second)
     assert {entry.outcome for entry in report.ledger} == {"not rechecked"}
     assert not report.contradicted and exit_code(report) == 1
+
+
+def test_a_twin_that_finds_something_else_is_a_contradiction(second: Second) -> None:
+    """Both solvers agree on every question, but folding changed what the check found."""
+    questions = gather(lower(load(CASE)))
+    assert not recheck(questions, second).contradicted
+    for kind, verdict in (("violating", Verdict.VIOLATED), ("repaired", Verdict.UNKNOWN)):
+        questions = gather(lower(load(CASE.with_stem(kind))))
+        findings = () if kind == "violating" else gather(lower(load(CASE))).plain.findings
+        other = replace(questions, plain=replace(questions.plain, findings=findings))
+        report = recheck(other, second)
+        assert report.contradicted and exit_code(report) == 4
+        assert report.verdict is verdict
+        assert any("without folding" in gap.reason for gap in report.gaps)
+        gap = Gap(Verdict.UNKNOWN, "gave up", "$")
+        weak = replace(other, plain=replace(other.plain, gaps=(gap,)))
+        assert not recheck(weak, second).contradicted
 
 
 def test_a_hard_question_ends_undecided() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...model.command import Callback, Command, Copy, CopyExperts, FillBank, Prefetch, SetInput
+from ...model.command import Callback, Command, CopyExperts, FillBank, Prefetch, SetInput
 from ...model.device import Usage
 from ...model.schedule import Schedule
 from ..access import PAST, Read, Write
@@ -240,7 +240,3 @@ class Case:
         inside = self.fault.root.address - values.value(size(write.region.start))
         chosen = values.sets.get(write.experts.set_id, frozenset())
         return inside // write.experts.stride not in chosen
-
-    @property
-    def is_copy(self) -> bool:
-        return isinstance(self.root_command, Copy | CopyExperts)

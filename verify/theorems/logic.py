@@ -122,7 +122,6 @@ def _flat(head: str, parts: tuple[Term, ...]) -> Term:
 
 
 TRUE = Term("and", BOOL)
-FALSE = Term("or", BOOL)
 
 
 def equal(left: Term, right: Term) -> Term:
