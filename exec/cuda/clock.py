@@ -30,7 +30,7 @@ else:
 
 
 @cuda.jit
-def hold(nanoseconds: Any) -> None:
+def hold_for(nanoseconds: Any) -> None:
     """Take that long.  For one thread."""
     end = now() + nanoseconds
     while now() < end:

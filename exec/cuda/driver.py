@@ -16,7 +16,7 @@ import numpy as np
 from numba import config, cuda
 
 from ...model.device import Contract
-from .clock import hold
+from .clock import hold_for
 
 NO_GPU = "NUMBA_ENABLE_CUDASIM=1 runs the kernels in Numba's simulator"
 
@@ -124,7 +124,7 @@ def measure(
     """
     with cuda.gpus[number]:
         stream, target = cuda.stream(), cuda.device_array(large, np.uint8)
-        hold[1, 1, stream](1000)  # compiled, and loaded, before a time is taken
+        hold_for[1, 1, stream](1000)  # compiled, and loaded, before a time is taken
         stream.synchronize()
         calls = []
         for host, size in (("pinned", large), ("pageable", large), ("pageable", small)):
@@ -170,7 +170,7 @@ def _returned(stream: Any, busy: float, call: Callable[[], object]) -> float:
     call()
     stream.synchronize()
     start = perf_counter()
-    hold[1, 1, stream](int(busy * 1e9))
+    hold_for[1, 1, stream](int(busy * 1e9))
     call()
     return perf_counter() - start
 
@@ -187,7 +187,7 @@ def seconds(work: Callable[[], object], stream: Any, rounds: int = 9) -> float:
 def _by_events(work: Callable[[], object], stream: Any) -> float:
     """The stream is kept busy meanwhile, so that what it takes the host to issue does not count."""
     before, after = cuda.event(timing=True), cuda.event(timing=True)
-    hold[1, 1, stream](2_000_000)
+    hold_for[1, 1, stream](2_000_000)
     before.record(stream)
     work()
     after.record(stream)

@@ -148,7 +148,7 @@ class Hold:
 def played(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Gpu:
     gpu = Gpu(request.param)
     monkeypatch.setattr(driver, "cuda", gpu)
-    monkeypatch.setattr(driver, "hold", Hold(gpu))
+    monkeypatch.setattr(driver, "hold_for", Hold(gpu))
     monkeypatch.setattr(driver, "simulated", lambda: False)
     monkeypatch.setattr(driver, "perf_counter", lambda: gpu.clock)
     monkeypatch.setattr(driver, "seconds", lambda work, stream: (work(), 0.5)[1])
@@ -189,7 +189,7 @@ except NvvmSupportError:
     raise SystemExit({no_nvvm})
 place, wide = types.Array(types.int64, 1, "C"), types.int64
 found = {{}}
-for name, signature in (("hold", (wide,)), ("hold_until", (place, wide)), ("tell", (place,))):
+for name, signature in (("hold_for", (wide,)), ("hold_until", (place, wide)), ("tell", (place,))):
     found[name], _ = cuda.compile_ptx(getattr(clock, name).py_func, signature, cc=(9, 0))
 print(json.dumps(found))
 """
@@ -205,5 +205,5 @@ def test_the_clock_compiles_and_is_read_in_the_loop() -> None:
     found = json.loads(done.stdout)
     loop = re.compile(r"(\$L\w+):[^:]*%globaltimer[^:]*bra\s+\1;")
     assert {name: bool(loop.search(text)) for name, text in found.items()} == {
-        "hold": True, "hold_until": True, "tell": False,
+        "hold_for": True, "hold_until": True, "tell": False,
     }  # fmt: skip
