@@ -8,6 +8,9 @@ from typing import Any
 from numba import config, cuda, types
 from numba.extending import intrinsic
 
+# Kernels that wait, and those of small tensors, start few blocks: Numba would warn of each.
+config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+
 if config.ENABLE_CUDASIM:
 
     def now() -> Any:

@@ -178,24 +178,22 @@ def _returned(stream: Any, busy: float, call: Callable[[], object]) -> float:
 def seconds(work: Callable[[], object], stream: Any, rounds: int = 9) -> float:
     """The median time that a stream takes for ``work``: by events on a GPU, in the simulator by the
     clock of the host."""
-    times = []
-    for _ in range(rounds):
-        times.append(_by_clock(work) if simulated() else _by_events(work, stream))
-    return float(np.median(times))
+    start = perf_counter()
+    work()
+    issued = perf_counter() - start
+    stream.synchronize()
+    if simulated():
+        return issued
+    return float(np.median([_by_events(work, stream, issued) for _ in range(rounds)]))
 
 
-def _by_events(work: Callable[[], object], stream: Any) -> float:
-    """The stream is kept busy meanwhile, so that what it takes the host to issue does not count."""
+def _by_events(work: Callable[[], object], stream: Any, issued: float) -> float:
+    """The stream is kept busy for longer than it takes the host to issue the work, so that this
+    does not count."""
     before, after = cuda.event(timing=True), cuda.event(timing=True)
-    hold_for[1, 1, stream](2_000_000)
+    hold_for[1, 1, stream](int(2e9 * issued) + 1_000_000)
     before.record(stream)
     work()
     after.record(stream)
     after.synchronize()
     return float(before.elapsed_time(after)) / 1000
-
-
-def _by_clock(work: Callable[[], object]) -> float:
-    start = perf_counter()
-    work()
-    return perf_counter() - start

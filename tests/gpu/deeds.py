@@ -118,7 +118,7 @@ def plan(
     integers: Iterable[tuple[str, int, tuple[int, ...]]] = (),
     banks: Banks = (),
 ) -> Plan:
-    """The deeds of a program-level schedule.  ``ValueError`` where ids make it impossible to say."""
+    """The deeds of a program-level schedule.  ``ValueError`` where its ids do not allow any."""
     fixed = {(name, pass_): values for name, pass_, values in integers}
     return _Planning(World(schedule, symbols, 0, fixed, lenient=True), banks).plan()
 

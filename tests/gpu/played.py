@@ -50,7 +50,8 @@ class Deadlock(RuntimeError):
 
 
 class Played:
-    """An :class:`rounds.Executor`, never late.  ``seed``: in which order queues that can go on do so."""
+    """An :class:`rounds.Executor` that is never late.  ``seed``: which of the queues that can go on
+    does so first."""
 
     def __init__(self, plan: Plan, seed: int = 0) -> None:
         self.plan, self.random, self.late = plan, Random(seed), 0.0
@@ -134,7 +135,7 @@ class Played:
         moved = True
         while moved:
             self.random.shuffle(names)
-            moved = any([self._step(self.queues[name]) for name in names])
+            moved = sum(self._step(self.queues[name]) for name in names) > 0
 
     def _step(self, queue: deque[_Entry]) -> bool:
         """Whether the head of a queue is done with."""
