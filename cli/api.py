@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from .model.certificate import Certificate, certify
 from .model.document import from_dict, load
-from .model.minimal import Contracts, Minimal
-from .model.plan.lower import lower
-from .model.plan.planner import part_text, plan, plan_regimes
 from .model.report import Finding, Kind, Report, Rule
 from .model.schedule import Schedule
 from .suppress import suppress
@@ -21,6 +18,7 @@ if TYPE_CHECKING:
     from .exec.replay import Replay
     from .exec.runtime import RunResult
     from .exec.watch import Watcher
+    from .model.minimal import Contracts, Minimal
     from .model.read.llama_log import LogImport
     from .verify.check import Options
 
@@ -47,7 +45,13 @@ def as_program(source: Source) -> Schedule:
     Raises ``PlanError`` where a graph has no plan, or needs one for each part of its symbols'
     ranges, and ``LowerError`` for splits that cannot be lowered.
     """
-    return lower(plan(as_schedule(source)))
+    schedule = as_schedule(source)
+    if schedule.program is not None:
+        return schedule
+    from .model.plan.lower import lower
+    from .model.plan.planner import plan
+
+    return lower(plan(schedule))
 
 
 def programs(source: Source) -> tuple[tuple[str, Schedule], ...]:
@@ -57,6 +61,11 @@ def programs(source: Source) -> tuple[tuple[str, Schedule], ...]:
     Raises as :func:`as_program`, but for a graph that needs several plans.
     """
     schedule = as_schedule(source)
+    if schedule.program is not None:
+        return (("", schedule),)
+    from .model.plan.lower import lower
+    from .model.plan.planner import part_text, plan_regimes
+
     if schedule.splits is not None:
         return (("", lower(schedule)),)
     found = [planned.schedule for planned in plan_regimes(schedule)]
@@ -120,7 +129,7 @@ def minimize(
     those that are not, proved again.  Options as for :func:`check`; ``time_limit`` is for all."""
     from .verify.minimize import minimize_syncs
 
-    return minimize_syncs(lower(as_schedule(source)), _options(time_limit, effort))
+    return minimize_syncs(_lowered(source), _options(time_limit, effort))
 
 
 def contracts(
@@ -130,7 +139,13 @@ def contracts(
     :func:`minimize`."""
     from .verify.minimize import weakest_contracts
 
-    return weakest_contracts(lower(as_schedule(source)), _options(time_limit, effort))
+    return weakest_contracts(_lowered(source), _options(time_limit, effort))
+
+
+def _lowered(source: Source) -> Schedule:
+    from .model.plan.lower import lower
+
+    return lower(as_schedule(source))
 
 
 def _options(time_limit: float | None, effort: int | None) -> Options:

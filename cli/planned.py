@@ -14,7 +14,8 @@ from rich.text import Text
 
 from .model.plan.compare import Comparison
 from .model.plan.planner import Planned
-from .model.plan.why import NodeWhy, Remedy, SplitWhy, Why
+from .model.plan.remedy import Change, Remedy
+from .model.plan.why import NodeWhy, SplitWhy, Why
 from .words import count, size_text
 
 #: Remedies and crossing tensors that a line names.
@@ -69,6 +70,8 @@ def _split(number: int, split: SplitWhy) -> Iterator[Text]:
         yield Text(f"    in   {size_text(split.bytes)}: {named}{tail}", no_wrap=True)
     for remedy in split.remedies:
         yield Text(f"    less {_remedy(remedy)}", no_wrap=True)
+    if split.begins != "graph" and not split.remedies:
+        yield Text("    less by no change that was tried: as many splits are left", no_wrap=True)
 
 
 def _begins(split: SplitWhy) -> str:
@@ -82,17 +85,22 @@ def _begins(split: SplitWhy) -> str:
 
 
 def _remedy(remedy: Remedy) -> str:
-    named = ", ".join(remedy.what[:FIRST])
-    if len(remedy.what) > FIRST:
-        named += f" and {len(remedy.what) - FIRST} more"
-    text = {
-        "capability": f"if {remedy.device} supported {named}",
-        "placement": f"with {named} in the memory of {remedy.device}",
-        "pin": f"with {named} pinned to {remedy.device}",
-        "list": "with longer input lists",
-    }[remedy.kind]
+    text = ", and ".join(_change(change) for change in remedy.changes)
     then = "not tried" if remedy.splits is None else f"{count(remedy.splits, 'split')} then"
     return f"{text} ({then})"
+
+
+def _change(change: Change) -> str:
+    named = ", ".join(change.what[:FIRST])
+    if len(change.what) > FIRST:
+        named += f" and {len(change.what) - FIRST} more"
+    return {
+        "capability": f"if {change.device} supported {named}",
+        "inability": f"if {change.device} did not support {named}",
+        "placement": f"with {named} in the memory of {change.device}",
+        "pin": f"with {named} pinned to {change.device}",
+        "list": "with longer input lists",
+    }[change.kind]
 
 
 def _nodes(reasons: Why) -> Table:

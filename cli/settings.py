@@ -59,13 +59,16 @@ def _nearest(directory: Path) -> Path | None:
 
 
 def _table(path: Path) -> dict[str, Any]:
-    import tomllib
-
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if "splitproof" not in text:
+            return {}
+        import tomllib
+
+        document = tomllib.loads(text)
     except OSError as error:
         raise CliError(reason(error)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise CliError(f"{path}: not TOML: {error}") from None
     table = document.get("tool", {}).get("splitproof", {})
     if not isinstance(table, dict):

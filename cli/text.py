@@ -14,8 +14,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from .brief import brief_lines, finding_words, ledger_line, verdict_words
 from .model.counterexample import Counterexample
-from .model.report import Finding, Kind, Report, Rule, Verdict
+from .model.report import Finding, Kind, Report, Rule
 from .model.schedule import Schedule
 from .timeline import timeline
 from .words import count, listing, size_text
@@ -23,12 +24,6 @@ from .words import count, listing, size_text
 PLAIN_WIDTH = 100
 #: Rows of the table of crossing bytes; the rest is summed up.
 MOST_CROSSINGS = 16
-_VERDICT_STYLE = {
-    Verdict.PROVED: "bold green",
-    Verdict.VIOLATED: "bold red",
-    Verdict.UNKNOWN: "bold yellow",
-    Verdict.UNSUPPORTED: "bold yellow",
-}
 
 
 def render(items: Sequence[RenderableType], stream: IO[str] | None = None) -> str:
@@ -63,27 +58,23 @@ def report_items(
     """The parts of a report, top to bottom.  ``quiet`` leaves only the line of the verdict and
     a line per finding.  ``rules`` gives slugs and hints."""
     known = rules or {}
-    yield verdict_line(report, source or schedule.name, strict_cost)
-    if not quiet:
-        yield Text(f"  {counts_line(report)}", style="dim")
+    title = source or schedule.name
+    if quiet:
+        for line in brief_lines(report, title, known, strict_cost):
+            yield Text.assemble(*line, no_wrap=True)
+        return
+    yield Text.assemble(*verdict_words(report, title, strict_cost), no_wrap=True)
+    yield Text(f"  {counts_line(report)}", style="dim")
     told: set[str] = set()
     for number, finding in enumerate(report.findings, 1):
         again = finding.rule in told and finding.counterexample is None
         told.add(finding.rule)
-        if again and not quiet:
+        if again:
             # One row each keeps a long list of the same fault readable.
             yield from heading(number, finding, known.get(finding.rule))
-        elif quiet:
-            line = finding_line(finding, known.get(finding.rule))
-            line.no_wrap = True
-            yield line
         else:
             yield Text("")
             yield from finding_items(number, finding, schedule, known.get(finding.rule))
-    if quiet:
-        if report.ledger:
-            yield Text(f"rechecked: {ledger_line(report)}", no_wrap=True)
-        return
     if report.gaps:
         yield Text("")
     for gap in report.gaps:
@@ -103,28 +94,6 @@ def report_items(
         yield labelled("assumed", assumption, "dim")
 
 
-def verdict_line(report: Report, source: str, strict_cost: bool = False) -> Text:
-    """``VIOLATED  pf001.json: 1 violation, 1 cost note``."""
-    counted = len(report.failures)
-    costs = sum(f.kind is Kind.COST and f.suppressed is None for f in report.findings)
-    hidden = sum(f.suppressed is not None for f in report.findings)
-    parts = []
-    if counted:
-        parts.append(count(counted, "violation"))
-    if costs:
-        parts.append(count(costs, "cost finding" if strict_cost else "cost note"))
-    if hidden:
-        parts.append(f"{hidden} suppressed")
-    if report.gaps:
-        parts.append(f"{len(report.gaps)} undecided")
-    line = Text(no_wrap=True)
-    line.append(report.verdict.value.upper(), style=_VERDICT_STYLE[report.verdict])
-    line.append(f"  {source}")
-    if parts:
-        line.append(f": {', '.join(parts)}")
-    return line
-
-
 def counts_line(report: Report) -> str:
     """What was looked at: commands, passes, obligations, how many went to the solver."""
     return (
@@ -136,16 +105,7 @@ def counts_line(report: Report) -> str:
 
 def finding_line(finding: Finding, rule: Rule | None = None) -> Text:
     """Code, slug and message in one line."""
-    line = Text()
-    line.append(finding.rule, style="yellow" if finding.kind is Kind.COST else "bold red")
-    if rule is not None:
-        line.append(f" {rule.slug}", style="bold")
-    if finding.kind is not Kind.VALUE:
-        line.append(f" [{finding.kind.value}]", style="dim")
-    line.append(f": {finding.message}")
-    if finding.suppressed is not None:
-        line.append(f" (suppressed: {finding.suppressed})", style="dim")
-    return line
+    return Text.assemble(*finding_words(finding, rule))
 
 
 def finding_items(
@@ -231,20 +191,6 @@ def crossing_table(report: Report, schedule: Schedule) -> Table:
         total = sum(row[3] for row in report.crossing)
         table.add_row("", "", Text("in all", style="bold"), Text(size_text(total), style="bold"))
     return table
-
-
-def ledger_line(report: Report) -> str:
-    """How many questions a second solver decided again, and how that ended."""
-    outcomes = [entry.outcome for entry in report.ledger]
-    parts = [
-        f"{outcomes.count(outcome)} {words}"
-        for outcome, words in (
-            ("agrees", "agree"), ("disagrees", "DISAGREE"), ("not rechecked", "not rechecked"),
-        )
-        if outcome in outcomes
-    ]  # fmt: skip
-    unfolded = sum(entry.form == "unfolded" for entry in report.ledger)
-    return f"{count(len(outcomes), 'question')} ({unfolded} unfolded): {', '.join(parts)}"
 
 
 def ledger_table(report: Report) -> Table:

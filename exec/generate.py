@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
+from weakref import finalize
 
 import numpy as np
 
@@ -84,6 +85,8 @@ class Generator:
         self.context, self.compact_from = context, compact_from
         self.policy, self.ubatch, self.watcher = policy or Policy(), ubatch, watcher
         self.team, self.crew = Team(threads), Crew()
+        #: for those who do not close: threads hold no generator, so that it can be collected
+        finalize(self, _stop, self.crew, self.team).atexit = False
         self.capacity = -(-context // CELLS) * CELLS
         self.position = 0
         self.timing = Timing()
@@ -133,8 +136,7 @@ class Generator:
 
     def close(self) -> None:
         """Stop the threads."""
-        self.crew.close()
-        self.team.close()
+        _stop(self.crew, self.team)
 
     def __enter__(self) -> Generator:
         return self
@@ -204,6 +206,11 @@ class Generator:
                     f"token {token}: the model has tokens {values[0]} to {values[1] - 1}"
                 )
         return np.array(tokens, np.int64)
+
+
+def _stop(crew: Crew, team: Team) -> None:
+    crew.close()
+    team.close()
 
 
 def _mask(places: Array, cells: int, window: int) -> Array:

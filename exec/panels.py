@@ -21,7 +21,7 @@ from .quant import Bytes
 #: Rows of a panel.
 PANEL = 16
 #: Types that have panels; the kernels call them by this name and the suffix.
-PANEL_TYPES = frozenset({"q8_0", "q4_0", "q4_k", "q6_k"})
+PANEL_TYPES = frozenset({"q8_0", "q4_0", "mxfp4", "q4_k", "q6_k"})
 SUFFIX = "x16"
 _PRODUCTS = frozenset({"mul_mat", "mul_mat_id"})
 

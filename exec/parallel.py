@@ -8,101 +8,115 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
-from itertools import pairwise
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from ..model.graph import Node
 from .cpu.table import Kernel
 from .operand import Operand
-from .panels import PANEL
+
+if TYPE_CHECKING:
+    from .cpu.jobs import Job
 
 #: A product with fewer multiplications is over before another thread has begun.
 LEAST_WORK = 200_000
-#: Dimension of the weight, and of the result, that counts the rows to share.
-_ROWS = {"mul_mat": (1, 0), "mul_mat_id": (1, 0)}
+#: Ops whose kernels take a team.
+_SHARED = frozenset({"mul_mat", "mul_mat_id"})
+#: How often a worker looks for a job before it sleeps: about a tenth of a millisecond, which is
+#: longer than what lies between two products of a decode.
+PATIENCE = 5000
 
 
 class Team:
-    """``threads`` workers, the calling one included.  Threads start with the first large op."""
+    """``threads`` workers, the calling one included.  Threads start with the first large op.
+
+    One job at a time is shared: who asks meanwhile (the queue of another device) does its own
+    alone.
+    """
 
     def __init__(self, threads: int) -> None:
         if threads < 1:
             raise ValueError(f"{threads} threads; at least one was due")
         self.threads = threads
-        self._pool: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()  # the queues of several devices may share a team
-        pinnable = hasattr(os, "sched_getaffinity")
-        self._cores = os.sched_getaffinity(0) if pinnable else None
+        self._busy = threading.Lock()
+        self._workers: list[threading.Thread] = []
+        self._bells: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(1, threads)]
+        self._closing = False
+        self._cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 
-    def shares(self, node: Node, target: Operand, sources: Sequence[Operand]) -> list[_Share]:
-        """The parts of a compute; one part, the whole, if it cannot or need not be shared."""
-        whole = [(target, list(sources))]
-        if self.threads == 1 or node.op not in _ROWS:
-            return whole
-        weight, result = _ROWS[node.op]
-        rows = target.ne[result]
-        if target.empty or _work(target, sources) < LEAST_WORK or rows < self.threads:
-            return whole
-        # Whole panels each, whatever the type: the last part takes the rest.
-        steps = [rows * index // self.threads // PANEL * PANEL for index in range(self.threads)]
-        edges = sorted({*steps, rows})
-        return [
-            (
-                part(target, result, first, last),
-                [part(sources[0], weight, first, last), *sources[1:]],
-            )
-            for first, last in pairwise(edges)
-        ]
+    def run(self, kernel: Kernel, node: Node, target: Operand, sources: Sequence[Operand]) -> None:
+        """Compute a node, on all threads if it is large and can be shared."""
+        if self.threads > 1 and node.op in _SHARED and _work(target, sources) >= LEAST_WORK:
+            kernel(target, sources, node, self)
+        else:
+            kernel(target, sources, node)
 
-    def run(self, kernel: Kernel, node: Node, shares: Sequence[_Share]) -> None:
-        """Carry out all parts, and return when all have ended; the first error is raised."""
-        first, *others = shares
-        if not others:
-            kernel(first[0], first[1], node)
+    def share(self, job: Job) -> None:
+        """Return when every unit of a job is done."""
+        from .cpu import jobs  # Numba takes a third of a second
+
+        if job.units < 2 or not self._busy.acquire(blocking=False):
+            jobs.ALONE.share(job)
             return
-        pool = self._threads()
-        running = [pool.submit(kernel, target, own, node) for target, own in others]
         try:
-            kernel(first[0], first[1], node)
+            if not self._workers:
+                self._start()
+            mail = self._mail_at
+            asleep = jobs.post(mail, job.function, job.arguments, job.units, self.threads)
+            try:
+                for thread, bell in enumerate(self._bells, 1):
+                    if asleep and jobs.sleeps(mail, thread):
+                        bell.put(None)
+            finally:  # what was begun must end, whatever interrupts: workers write to its memory
+                while not jobs.finish(mail, PATIENCE):
+                    time.sleep(0)
         finally:
-            wait(running)
-        for future in running:
-            future.result()
+            self._busy.release()
 
-    def _threads(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(
-                    self.threads - 1, "splitproof-worker", initializer=self._spread
-                )
-            return self._pool
+    def _start(self) -> None:
+        from .cpu.jobs import mailbox
+        from .cpu.native import address
 
-    def _spread(self) -> None:
-        """A thread begins on the core to which the queue that asked for it is pinned."""
-        if self._cores is not None:
-            os.sched_setaffinity(0, self._cores)
+        self._mail = mailbox(self.threads)
+        self._mail_at = address(self._mail)
+        self._closing = False
+        cores = self._cores
+        if cores:  # a queue that is pinned keeps its core for itself
+            mine = os.sched_getaffinity(0)
+            cores = cores - mine or cores
+        self._workers = [
+            threading.Thread(
+                target=self._attend, args=(thread, cores), name=f"splitproof-worker {thread}",
+                daemon=True,
+            )
+            for thread in range(1, self.threads)
+        ]  # fmt: skip
+        for worker in self._workers:
+            worker.start()
+
+    def _attend(self, thread: int, cores: set[int]) -> None:
+        from .cpu import jobs
+
+        if cores:
+            os.sched_setaffinity(0, cores)
+        mail, seen = self._mail_at, 0
+        while not self._closing:
+            seen = jobs.attend(mail, seen, thread, PATIENCE)
+            if jobs.lie_down(mail, seen, thread):
+                self._bells[thread - 1].get()
 
     def close(self) -> None:
         """Stop the threads; none is left behind."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
-
-
-_Share = tuple[Operand, list[Operand]]
+        with self._busy:
+            self._closing = True
+            for bell in self._bells:
+                bell.put(None)
+            for worker in self._workers:
+                worker.join()
+            self._workers = []
 
 
 def _work(target: Operand, sources: Sequence[Operand]) -> int:
     return target.layout.nbytes // 4 * sources[0].ne[0]
-
-
-def part(operand: Operand, dimension: int, first: int, last: int) -> Operand:
-    """Rows (1), planes (2)… ``first`` to ``last - 1`` of a tensor, on the same bytes."""
-    layout = operand.layout
-    ne = list(layout.ne)
-    ne[dimension] = last - first
-    start = first * layout.nb[dimension]
-    smaller = replace(layout, ne=(ne[0], ne[1], ne[2], ne[3]), offset=layout.offset + start)
-    return Operand(smaller, operand.data[start : start + smaller.end - smaller.offset])

@@ -66,7 +66,7 @@ def _through(name: str) -> Callable[[Array], Array]:
 
 #: By the type of the weight (``vec_dot_type`` in ggml); the others take float32.
 ROUNDINGS: dict[str, Callable[[Array], Array]] = {
-    "q8_0": to_q8_0, "q4_0": to_q8_0, "q4_k": to_q8_k, "q6_k": to_q8_k,
+    "q8_0": to_q8_0, "q4_0": to_q8_0, "mxfp4": to_q8_0, "q4_k": to_q8_k, "q6_k": to_q8_k,
     "f16": _through("f16"), "bf16": _through("bf16"),
 }  # fmt: skip
 

@@ -41,7 +41,6 @@ class _Prepared:
     choice: Choice
     targets: list[Operand]
     sources: list[Operand]
-    shares: list[tuple[Operand, list[Operand]]]
 
 
 class Staging:
@@ -116,9 +115,8 @@ class Work:
         bound = {s: self.schedule.bound(command, i) for i, s in enumerate(node.src)}
         sources = [self.arena.operand(bound.get(n, n)) for n in read_tensors(node)]
         targets = [self.arena.operand(name) for name in written_tensors(node)]
-        shares = self.team.shares(node, targets[0], sources) if len(targets) == 1 else []
         choice = user_choice(node) or choose(node, [*targets, *sources])
-        return _Prepared(node, choice, targets, sources, shares)
+        return _Prepared(node, choice, targets, sources)
 
     def _compute(self, ready: _Prepared) -> None:
         start = perf_counter()
@@ -126,7 +124,7 @@ class Work:
         if choice.kernel is None:
             self._by_reference(node, targets, sources)
         elif len(targets) == 1:
-            self.team.run(choice.kernel, node, ready.shares)
+            self.team.run(choice.kernel, node, targets[0], sources)
         else:
             # Only a custom op writes several: all at once, as none may see another's bytes.
             results = [replace(target, data=target.data.copy()) for target in targets]

@@ -41,6 +41,10 @@ def _check_node(scope: Scope, node: Node, index: int) -> None:
             raise Fault((*path, key), f'only the op "custom" declares {key}')
         for j, name in enumerate(names or ()):
             scope.declared(name, (*path, key, j))
+    slots = node.param("src_slot")
+    if slots is not None and not _are_slots(slots, len(node.src)):
+        due = f"{len(node.src)} different numbers of slots, one per source, were due"
+        raise Fault((*path, "params", "src_slot"), f"found {slots!r}; {due}")
     dst = scope.graph.tensor(node.dst)
     try:
         check_shapes(OPS[node.op], _settled(scope, dst), [_settled(scope, s) for s in sources])
@@ -48,6 +52,14 @@ def _check_node(scope: Scope, node: Node, index: int) -> None:
         raise Fault(path, str(error)) from None
     if OPS[node.op].view and sources:
         _check_view_node(scope, node, path)
+
+
+def _are_slots(found: object, sources: int) -> bool:
+    return (
+        isinstance(found, tuple)
+        and all(type(slot) is int and slot >= 0 for slot in found)
+        and len(found) == len(set(found)) == sources
+    )
 
 
 def _settled(scope: Scope, tensor: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from .graph import Bank, Graph, Node
 from .ops import OPS
 from .schedule import Schedule, Split
 from .symbol import ALWAYS, Condition, Expr, SymbolError
-from .tensor import Tensor, dtypes
+from .tensor import COMMON, Tensor, dtypes
 
 
 def read_schedule(document: form.DocumentForm) -> Schedule:
@@ -101,7 +101,7 @@ def _names(values: list[str] | None) -> tuple[str, ...] | None:
 
 def _dtype(name: str, path: Path) -> str:
     lower = name.lower()
-    if lower not in dtypes():
+    if lower not in COMMON and lower not in dtypes():
         raise Fault(path, f"unknown dtype {quote(name)}{meant(lower, dtypes())}")
     return lower
 

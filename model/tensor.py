@@ -37,9 +37,21 @@ def dtypes() -> dict[str, DType]:
     return table
 
 
+#: What most documents use, as the gguf package says it: to load that takes as long as to read
+#: such a document.
+COMMON = {
+    one.name: one
+    for one in (
+        DType("f32", 1, 4), DType("f16", 1, 2), DType("bf16", 1, 2), DType("i32", 1, 4),
+        DType("q8_0", 32, 34), DType("q4_0", 32, 18), DType("q4_k", 256, 144),
+    )
+}  # fmt: skip
+
+
 def dtype(name: str) -> DType:
     """The type of that name (``"q8_0"``, ``"q4_K"``); ``KeyError`` if ggml has none."""
-    return dtypes()[name.lower()]
+    lower = name.lower()
+    return COMMON[lower] if lower in COMMON else dtypes()[lower]
 
 
 @cache

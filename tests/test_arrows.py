@@ -56,7 +56,10 @@ def offenders(folder: str, forbidden: tuple[str, ...]) -> list[str]:
     ]
 
 
-CLI = ("api", "commands", "files", "main", "options", "output", "settings", "text", "timeline")
+CLI = (
+    "api", "brief", "commands", "files", "main", "options", "output", "settings", "text",
+    "timeline",
+)  # fmt: skip
 
 
 def test_the_reader_of_imports_sees_relative_ones() -> None:
@@ -101,9 +104,9 @@ def test_z3_only_in_verify(folder: str) -> None:
 HEAVY = "numba", "z3", "numpy", "llvmlite", "cvc5"
 
 
-def loaded(code: str) -> set[str]:
+def loaded(code: str, heavy: tuple[str, ...] = HEAVY) -> set[str]:
     """The heavy modules that are loaded after ``code`` ran in a fresh interpreter."""
-    program = f"{code}\nimport sys; print(*(sys.modules.keys() & {set(HEAVY)!r}), file=sys.stderr)"
+    program = f"{code}\nimport sys; print(*(sys.modules.keys() & {set(heavy)!r}), file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
@@ -143,3 +146,10 @@ def test_every_public_name_exists() -> None:
     assert set(splitproof.__all__) <= set(dir(splitproof))
     with pytest.raises(AttributeError, match="no attribute 'chekc'"):
         _ = splitproof.chekc
+
+
+def test_a_quiet_check_of_a_program_needs_neither_layout_nor_planner() -> None:
+    path = str(ROOT / "tests" / "rules" / "PF001" / "repaired.json")
+    code = f"from splitproof.main import invoke; assert invoke(['check', '-q', {path!r}]) == 0"
+    unused = "rich", "gguf", "_splitproof_gguf_constants", "splitproof.model.plan.planner"
+    assert loaded(code, ("z3", *unused)) == {"z3"}

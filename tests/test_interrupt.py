@@ -62,6 +62,43 @@ def test_ctrl_c_while_z3_solves(hard: Path) -> None:
     assert one_line(err) == "splitproof: interrupted\n"
 
 
+#: What each phase of a check begins with, and what is repeated there until the interrupt comes.
+PHASES = {
+    "compiled closure": (
+        "import splitproof.verify.order as order, splitproof.verify.closure_compiled as phase\n"
+        "order.LARGE, name = 1, 'run'\n"
+    ),
+    "footprints": "from splitproof.verify.footprint import Footprints as phase; name = '_add'\n",
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_ctrl_c_before_anything_is_solved(phase: str) -> None:
+    code = (
+        f"import sys\n{PHASES[phase]}"
+        "once = getattr(phase, name)\n"
+        "def for_ever(*given):\n"
+        "    once(*given)\n"
+        "    print('begun', flush=True)\n"
+        "    while True:\n"
+        "        once(*given)\n"
+        "setattr(phase, name, for_ever)\n"
+        "from splitproof.main import invoke\n"
+        f"sys.exit(invoke(['check', {GOOD!r}]))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heed_sigint,
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        assert running.stdout.readline() == "begun\n"
+        time.sleep(0.1)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (130, "")
+    assert one_line(err) == "splitproof: interrupted\n"
+
+
 def on_a_terminal(*arguments: str) -> tuple[int, str]:
     """Exit code, and what standard error, a terminal, was sent."""
     ours, theirs = pty.openpty()

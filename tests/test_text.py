@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import splitproof
+from splitproof.brief import brief_lines, plain
 from splitproof.model.counterexample import Counterexample, Party, Step
 from splitproof.model.report import Finding, Gap, Kind, Report, Rule, Verdict
 from splitproof.model.schedule import Schedule
@@ -143,6 +144,7 @@ def test_quiet_is_a_line_each(schedule: Schedule) -> None:
     assert len(lines) == 3
     assert lines[1].startswith("PF001: the prefetch")
     assert lines[2].startswith("OR001: word word") and len(lines[2]) > 250
+    assert [plain(line).rstrip() for line in brief_lines(report, "a.json", {})] == lines
 
 
 def test_a_long_order_is_cut_around_the_fault(schedule: Schedule) -> None:

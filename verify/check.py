@@ -214,7 +214,7 @@ class _Check:
             return regime.holds(node.when, iteration)
 
         sequential = Sequential(schedule, lambda c, i: (c, i) in order.by_command, node_exists)
-        footprints = Footprints(schedule, order, sequential)
+        footprints = Footprints(schedule, order, sequential, self._clock)
         judge = Judge(
             schedule, sequential, footprints, self.solver, regime.ranges, regime.condition
         )

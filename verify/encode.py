@@ -110,7 +110,13 @@ class Solver:
     scope: type[Scope] = Scope
     observer: Observer | None = None
     cache: dict[Bool, tuple[Answer, tuple[str, ...]]] = field(default_factory=dict)
-    context: z3.Context = field(default_factory=z3.Context)
+    context: z3.Context | None = None
+
+    def its_context(self) -> z3.Context:
+        """Made for the first question: it costs as much as a small check."""
+        if self.context is None:
+            self.context = z3.Context()
+        return self.context
 
     def model(
         self,
@@ -142,8 +148,9 @@ class Solver:
         variables: Mapping[str, tuple[int, int]],
     ) -> Answer:
         self.questions += 1
-        encoder = Encoder(self.context)
-        solver = z3.Solver(ctx=self.context)
+        context = self.its_context()
+        encoder = Encoder(context)
+        solver = z3.Solver(ctx=context)
         solver.set("random_seed", 0)
         for kind, ranges in (("sym", symbols), ("var", variables)):
             for name, (low, high) in ranges.items():

@@ -49,9 +49,15 @@ from .tail import past_region
 
 
 class Footprints:
-    """All reads and writes of the parts of one order."""
+    """All reads and writes of the parts of one order.  ``step`` is called with (done, total)."""
 
-    def __init__(self, schedule: Schedule, order: Order, sequential: Sequential) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        order: Order,
+        sequential: Sequential,
+        step: Callable[[int, int], None] | None = None,
+    ) -> None:
         self.schedule, self.order, self.sequential = schedule, order, sequential
         self.reads: list[Read] = []
         self.writes: list[Write] = []
@@ -72,7 +78,9 @@ class Footprints:
         self._fills_so_far = Fills()
         self._readers = Readers(schedule)
         self._computes = computes(schedule, order) if schedule.graph.banks else {}
-        for parts in order.by_command.values():
+        for done, parts in enumerate(order.by_command.values()):
+            if step is not None:
+                step(done, len(order.by_command))
             self._add(parts)
         self._index()
 
@@ -82,8 +90,8 @@ class Footprints:
             region, part = write.region, self.order.parts[write.part]
             if write.event is not None:
                 self.by_event.setdefault(write.event, []).append(write)
-                if write.event.kind == "state" and write.event.place in self.idle:
-                    continue  # it moves nothing
+            if self.moves_nothing(write):
+                continue
             self.by_space.setdefault(region.space, []).append(write)
             if not region.exact:
                 self.inexact.add(region.space)
@@ -289,6 +297,11 @@ class Footprints:
         time = Time(parts[0].iteration, 2, 0, 0)
         name = command.tensor
         self.reads.append(self._read(parts[0], name, name, time, "output"))
+
+    def moves_nothing(self, write: Write) -> bool:
+        """Whether it is that of a fill which finds all its experts."""
+        event = write.event
+        return event is not None and event.kind == "state" and event.place in self.idle
 
     # -- questions ----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from weakref import proxy
 
 from ..model.device import Usage
 from ..model.graph import Bank
@@ -56,7 +57,9 @@ class Tails:
     """Judges reads past experts, for the ``Judge`` of one regime."""
 
     def __init__(self, judge: Judge) -> None:
-        self.judge, self.schedule = judge, judge.schedule
+        # Its judge holds it: a cycle would keep all footprints until the next collection.
+        self.judge: Judge = proxy(judge)
+        self.schedule = judge.schedule
         self.footprints: Footprints = judge.footprints
         self._bases: dict[str, list[Region]] = {}
 

@@ -110,7 +110,7 @@ class _Witness:
         free = {n: span for n, span in judge.symbols.items() if span[0] < span[1]}
         if not free or _names_ids(self.fault.claim):
             return False
-        solver = Solver(judge.solver.effort, context=judge.solver.context)
+        solver = Solver(judge.solver.effort, context=judge.solver.its_context())
         scope = solver.scope(judge.symbols, {})
         other = disj(neg(scope.eq(size(Expr.of(n)), number(found[n]))) for n in free)
         _, high = self.fault.read.region.extent.bounds(judge.symbols)

@@ -8,18 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..api import check as check_schedule
+from ..brief import brief_lines, plain
 from ..checked import Checked
 from ..files import Document, read_document, read_reports, read_schedule, writable
-from ..minimized import Minimized, minimized, minimized_text, minimized_to_dict
 from ..model.certificate import certify
 from ..model.codec import certificate_to_dict, report_to_dict
 from ..model.document import dumps
-from ..model.minimal import Minimal
 from ..model.report import Rule, Verdict
 from ..model.schedule import Schedule
 from ..options import (
@@ -36,6 +35,10 @@ from ..options import (
 )
 from ..output import CliError, emit, emit_json, error_line, progress, reason, write_file
 from ..suppress import exit_code, known_findings, suppress, worst
+
+if TYPE_CHECKING:
+    from ..minimized import Minimized
+    from ..model.minimal import Minimal
 
 
 @click.command("check")
@@ -169,6 +172,8 @@ def command(
     known = known_findings(r for r, _ in read_reports(baseline)) if baseline else frozenset()
 
     if syncs or contract:
+        from ..minimized import minimized
+
         one = partial(
             minimized, syncs=syncs, contracts=contract, time_limit=time_limit,
             ignore=dict(ignore), known=known, baseline=baseline or "",
@@ -234,6 +239,7 @@ def _check_many_times(
     strict_cost: bool,
 ) -> int:
     """The check with waits left out, or with other contracts, file by file; the exit code."""
+    from ..minimized import minimized_text, minimized_to_dict
     from ..verify.rules.table import RULES
 
     if form not in ("text", "json"):
@@ -363,6 +369,10 @@ def _print(
 ) -> None:
     if file.report is None or file.schedule is None:
         return  # told on standard error
+    if quiet and not sys.stdout.isatty():
+        lines = brief_lines(file.report, file.title, rules, strict_cost)
+        emit("\n".join(plain(line) for line in lines))
+        return
     from ..text import render, report_items
 
     items = report_items(

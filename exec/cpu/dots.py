@@ -8,20 +8,24 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import carray, cfunc, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .emit import F32, I8, I16, I32, I64, PATHS, Portable, Value, constant, vector
-from .native import stamp
+from .jobs import KERNEL
+from .native import pointer, stamp
+from .products import ARGUMENTS
 
 #: Types by number, and the bytes of an element.
 PLAIN = {"f32": 0, "f16": 1, "bf16": 2}
 BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 #: Rows and columns that are multiplied at once.
-ROWS, COLUMNS = 2, 4
-#: Sums beside each other where one row meets one column: an addition takes some cycles.
-CHAINS = 4
+ROWS, COLUMNS = 3, 4
+#: Vectors of a row that one turn of the loop takes.
+VECTORS = 4
+#: How far ahead a weight is asked for where one row is multiplied, in bytes.
+PREFETCH = 2048
 
 
 def _weights(p: Portable, kind: int, pointer: Value, lanes: int) -> Value:
@@ -50,10 +54,14 @@ def _lane_sum(p: Portable, lanes: Value) -> Value:
 
 
 def _dots(p: Portable, kind: int, rows: Sequence[Value], columns: Sequence[Value], n: Value,
-          out: Value, chains: int) -> None:  # fmt: skip
-    """Each row times each column, n elements; to ``out``, the columns outside."""
+          ahead: Value, out: Value, chains: int) -> None:  # fmt: skip
+    """Each row times each column, n elements; to ``out``, the columns outside.
+
+    ``ahead``: how far ahead weights are asked for; ``chains``: sums beside each other where one
+    row meets one column, as an addition takes some cycles.
+    """
     b, size = p.builder, (4, 2, 2)[kind]
-    step = p.rows * chains
+    step = p.rows * VECTORS
     whole = b.mul(b.udiv(n, I64(step)), I64(step))
     zeros = {lanes: constant(vector(F32, lanes), 0.0) for lanes in (p.rows, 1)}
 
@@ -63,22 +71,28 @@ def _dots(p: Portable, kind: int, rows: Sequence[Value], columns: Sequence[Value
             for _ in range(len(rows) * len(columns))
         ]
 
-    def accumulate(places: list[list[Value]], start: Value, lanes: int) -> None:
-        for chain in range(len(places[0])):
-            at = b.add(start, I64(chain * lanes))
-            place, byte = b.mul(at, I64(4)), b.mul(at, I64(size))
-            left = [_weights(p, kind, p.at(row, byte), lanes) for row in rows]
-            for c, column in enumerate(columns):
-                right = p.load(p.at(column, place), vector(F32, lanes))
-                for r, weight in enumerate(left):
-                    total = places[c * len(rows) + r][chain]
-                    b.store(p.fma(weight, right, b.load(total)), total)
+    def accumulate(places: list[list[Value]], at: Value, lanes: int, chain: int) -> None:
+        place, byte = b.mul(at, I64(4)), b.mul(at, I64(size))
+        left = [_weights(p, kind, p.at(row, byte), lanes) for row in rows]
+        for c, column in enumerate(columns):
+            right = p.load(p.at(column, place), vector(F32, lanes))
+            for r, weight in enumerate(left):
+                total = places[c * len(rows) + r][chain]
+                b.store(p.fma(weight, right, b.load(total)), total)
+
+    def ask(start: Value) -> None:
+        later = b.add(b.mul(start, I64(size)), ahead)
+        for row in rows:
+            for line in range(0, step * size, 64):
+                p.prefetch(p.at(p.at(row, later), line))
 
     wide, single = totals(p.rows, chains), totals(1, 1)
     with cgutils.for_range_slice(b, I64(0), whole, I64(step)) as (index, _):
-        accumulate(wide, index, p.rows)
+        ask(index)
+        for k in range(VECTORS):
+            accumulate(wide, b.add(index, I64(k * p.rows)), p.rows, k % chains)
     with cgutils.for_range_slice(b, whole, n, I64(1)) as (index, _):
-        accumulate(single, index, 1)
+        accumulate(single, index, 1, 0)
     for index, (many, (one,)) in enumerate(zip(wide, single, strict=True)):
         total = b.load(many[0])
         for other in many[1:]:
@@ -88,10 +102,10 @@ def _dots(p: Portable, kind: int, rows: Sequence[Value], columns: Sequence[Value
 
 def _code(kind: int, path: int, rows: int, columns: int, chains: int) -> Callable[..., Any]:
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        n, out, *addresses = args[3:]
+        n, ahead, out, *addresses = args[3:]
         pointers = [builder.inttoptr(value, I8.as_pointer()) for value in (out, *addresses)]
         p = PATHS[path](builder)
-        _dots(p, kind, pointers[1 : 1 + rows], pointers[1 + rows :], n, pointers[0], chains)
+        _dots(p, kind, pointers[1 : 1 + rows], pointers[1 + rows :], n, ahead, pointers[0], chains)
         return context.get_dummy_value()
 
     return generate
@@ -99,63 +113,65 @@ def _code(kind: int, path: int, rows: int, columns: int, chains: int) -> Callabl
 
 @intrinsic(prefer_literal=True)
 def _one(
-    typing: Any, kind: Any, path: Any, text: Any, n: Any, out: Any, row: Any, column: Any
-) -> Any:
+    typing: Any, kind: Any, path: Any, text: Any, n: Any, ahead: Any, out: Any, row: Any,
+    column: Any,
+) -> Any:  # fmt: skip
     """``kind``, ``path`` and ``text`` are known when it is compiled; the others are addresses."""
-    u = types.uint64
-    code = _code(kind.literal_value, path.literal_value, 1, 1, CHAINS)
-    return types.void(kind, path, text, types.int64, u, u, u), code
+    code = _code(kind.literal_value, path.literal_value, 1, 1, VECTORS)
+    return types.void(kind, path, text, *[types.int64] * 5), code
 
 
 @intrinsic(prefer_literal=True)
 def _tile(
-    typing: Any, kind: Any, path: Any, text: Any, n: Any, out: Any, r0: Any, r1: Any,
-    c0: Any, c1: Any, c2: Any, c3: Any,
+    typing: Any, kind: Any, path: Any, text: Any, n: Any, ahead: Any, out: Any,
+    r0: Any, r1: Any, r2: Any, c0: Any, c1: Any, c2: Any, c3: Any,
 ) -> Any:  # fmt: skip
-    u = types.uint64
     code = _code(kind.literal_value, path.literal_value, ROWS, COLUMNS, 1)
-    return types.void(kind, path, text, types.int64, u, u, u, u, u, u, u), code
+    return types.void(kind, path, text, *[types.int64] * (3 + ROWS + COLUMNS)), code
 
 
 @cache
 def plain(kind: int, path: int) -> Any:
     """The kernel for one type (a number of ``PLAIN``) and one instruction set."""
-    text = stamp("emit", "dots")
+    text = stamp("../panels", "emit", "jobs", "products", "dots")
 
-    @njit(cache=True, nogil=True)
-    def kernel(
-        w: Any, planes: Any, step: Any, rows: Any, n: Any, groups: Any, columns: Any,
-        results: Any, x: Any, dst: Any, d0: Any, out: Any, out_at: Any,
-    ) -> None:  # fmt: skip
-        """As that of ``products``; ``x``: address of the float32 rows of activations."""
-        u = np.uint64
-        size = u(4 * n)
-        for g in range(len(groups) - 1):
-            first, last = groups[g], groups[g + 1]
-            if first == last:
-                continue
-            tiled = first + (last - first) // COLUMNS * COLUMNS
-            for row in range(0, rows, ROWS):
-                # A last odd row is computed twice.
-                other = min(row + 1, rows - 1)
-                left = w + u(planes[g]) + u(row) * u(step)
-                right = w + u(planes[g]) + u(other) * u(step)
-                for c in range(first, tiled, COLUMNS):
+    @cfunc(KERNEL, cache=True)
+    def kernel(arguments: Any, unit: Any, thread: Any) -> None:
+        a = carray(pointer(arguments), 1, ARGUMENTS)[0]
+        g = unit // a.parts
+        planes = carray(pointer(a.planes), g + 1, np.int64)
+        groups = carray(pointer(a.groups), g + 2, np.int64)
+        columns = carray(pointer(a.columns), a.count, np.int64)
+        results = carray(pointer(a.results), a.count, np.int64)
+        dst = carray(pointer(a.dst), a.elements, np.float32)
+        room = a.room + thread * a.room_bytes
+        out = carray(pointer(room), ROWS * COLUMNS, np.float32)
+        x, record, d0 = a.x, a.record, a.d0
+        start = unit % a.parts * a.part
+        end = min(start + a.part, a.rows)
+        w = a.w + planes[g]
+        for head in range(groups[g], groups[g + 1], a.block):
+            last = min(head + a.block, groups[g + 1])
+            tiled = head + (last - head) // COLUMNS * COLUMNS
+            for row in range(start, end, ROWS):
+                # The last rows are computed again where there are no more.
+                second, third = min(row + 1, end - 1), min(row + 2, end - 1)
+                for c in range(head, tiled, COLUMNS):
                     _tile(
-                        kind, path, text, n, out_at, left, right, x + u(columns[c]) * size,
-                        x + u(columns[c + 1]) * size, x + u(columns[c + 2]) * size,
-                        x + u(columns[c + 3]) * size,
+                        kind, path, text, a.depth, ROWS * a.step, room, w + row * a.step,
+                        w + second * a.step, w + third * a.step, x + columns[c] * record,
+                        x + columns[c + 1] * record, x + columns[c + 2] * record,
+                        x + columns[c + 3] * record,
                     )  # fmt: skip
                     for k in range(COLUMNS):
                         at = results[c + k]
-                        dst[at + row * d0] = out[2 * k]
-                        dst[at + other * d0] = out[2 * k + 1]
+                        dst[at + row * d0] = out[ROWS * k]
+                        dst[at + second * d0] = out[ROWS * k + 1]
+                        dst[at + third * d0] = out[ROWS * k + 2]
                 for c in range(tiled, last):
-                    column = x + u(columns[c]) * size
-                    _one(kind, path, text, n, out_at, left, column)
-                    dst[results[c] + row * d0] = out[0]
-                    if other > row:
-                        _one(kind, path, text, n, out_at, right, column)
-                        dst[results[c] + other * d0] = out[0]
+                    for r in range(row, third + 1):
+                        left, right = w + r * a.step, x + columns[c] * record
+                        _one(kind, path, text, a.depth, PREFETCH, room, left, right)
+                        dst[results[c] + r * d0] = out[0]
 
     return kernel

@@ -8,7 +8,8 @@ All sums of integers are exact: the three sets give the same integers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ PORTABLE, AVX2, VNNI = 0, 1, 2
 #: The largest integer that an activation is rounded to.
 MOST = 127
 
-I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()
 Value = Any
 
@@ -37,13 +38,16 @@ def constant(kind: Any, number: float) -> Value:
 
 @dataclass(frozen=True)
 class Line:
-    """Weights of one line, and at most how large: ``signs`` is theirs where they stand apart,
-    ``odd`` every second element where the others are in ``values``."""
+    """Weights of one line, and at most how large.
+
+    ``odd``: every second element, where the others are in ``values``; both are then int16, and
+    2 ** ``shift`` times as large as they should be.
+    """
 
     values: Value
     most: int
-    signs: Value = None
     odd: Value = None
+    shift: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,17 +55,23 @@ class Sum:
     """A running sum of products per row, all times ``factors`` (of the row; 1 if ``None``).
 
     ``total``: int32, the factors included; ``narrow``: int32 or int16 pairs to which they are
-    still to be applied, and the largest that an int16 can be.
+    still to be applied, 2 ** ``shift`` times too large, and the largest that an int16 can be.
     """
 
     factors: Value = None
     total: Value = None
     narrow: Value = None
     most: int = 0
+    shift: int = 0
+
+
+#: 4 neighbouring activations for every row: their bytes, or as int16 first those that are even.
+Spread = tuple[Value, ...]
 
 
 class Portable:
-    """Arithmetic that every processor has.  ``rows``: those of one vector."""
+    """Arithmetic that every processor has.  ``rows``: those of one vector, of which ``groups``
+    make a panel."""
 
     rows = 8
     #: What signed bytes are raised by to be unsigned.
@@ -69,6 +79,7 @@ class Portable:
 
     def __init__(self, builder: Any) -> None:
         self.builder = builder
+        self.groups = range(PANEL // self.rows)
         self.bytes = vector(I8, 4 * self.rows)
         self.pairs = vector(I16, 2 * self.rows)
         self.ints = vector(I32, self.rows)
@@ -100,6 +111,29 @@ class Portable:
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
         return self.builder.call(function, arguments)
 
+    def hidden(self, number: int) -> Value:
+        """A number that the compiler does not know: a loop so often stays a loop."""
+        kind = ir.FunctionType(I64, [I64])
+        return self.builder.asm(kind, "", "=r,0", [I64(number)], side_effect=False)
+
+    @contextmanager
+    def repeat(self, number: int) -> Iterator[Value]:
+        """A loop that stays one, at least once through: were there a way around it, the compiler
+        would compute what follows it in every turn.  Gives the turn."""
+        b, before = self.builder, self.builder.block
+        count = self.hidden(number)
+        turn = b.append_basic_block("turn")
+        b.branch(turn)
+        b.position_at_end(turn)
+        index = b.phi(I64)
+        index.add_incoming(I64(0), before)
+        yield index
+        following = b.add(index, I64(1))
+        index.add_incoming(following, b.block)
+        done = b.append_basic_block("done")
+        b.cbranch(b.icmp_signed("<", following, count), turn, done)
+        b.position_at_end(done)
+
     def prefetch(self, pointer: Value) -> None:
         self.call("llvm.prefetch.p0", ir.VoidType(), pointer, I32(0), I32(3), I32(1))
 
@@ -127,6 +161,21 @@ class Portable:
 
     # -- integers ---------------------------------------------------------------------------
 
+    @classmethod
+    def wide(cls, signed: bool) -> bool:
+        """Whether activations are kept as int16, for weights that are signed or not."""
+        return True
+
+    def narrow(self, wide: bool) -> Any:
+        """The type of a sum that has no factors yet."""
+        return self.ints
+
+    def activations(self, quants: Value, element: int, wide: bool) -> Spread:
+        """4 of a row, from one on.  Wide: the int16 of 0 and 2, then those of 1 and 3."""
+        size, kind = (2, self.pairs) if wide else (1, self.bytes)
+        words = [self.load(self.at(quants, size * element + 4 * k), I32) for k in range(size)]
+        return tuple(self.builder.bitcast(self.spread(word, self.ints), kind) for word in words)
+
     def _split(self, values: Value, signed: bool) -> tuple[Value, Value]:
         """Even and odd bytes as int16."""
         b, eight = self.builder, constant(self.pairs, 8)
@@ -135,7 +184,14 @@ class Portable:
             return b.and_(pairs, constant(self.pairs, 255)), b.lshr(pairs, eight)
         return b.ashr(b.shl(pairs, eight), eight), b.ashr(pairs, eight)
 
-    def _products(self, left: Value, right: Value) -> Value:
+    def signed_pairs(self, values: Value) -> tuple[Value, Value]:
+        """Bytes 0 and 2 of each 4, then 1 and 3, as int16."""
+        return self._split(values, signed=True)
+
+    def unsigned_pairs(self, values: Value) -> tuple[Value, Value]:
+        return self._split(values, signed=False)
+
+    def dots(self, left: Value, right: Value) -> Value:
         """Products of int16, neighbours added: a pattern that LLVM knows as one instruction."""
         b, count = self.builder, left.type.count
         wide = vector(I32, count)
@@ -147,19 +203,20 @@ class Portable:
         return b.add(*halves)
 
     def signed(self, values: Value) -> Line:
-        """Bytes in ``[-128, 127]``."""
-        even, odd = self._split(values, signed=True)
-        return Line(even, 128, odd=odd)
+        """Bytes in ``[-128, 127]``, 256 times as large: the sums of a block still fit."""
+        b, pairs = self.builder, self.builder.bitcast(values, self.pairs)
+        even, odd = b.shl(pairs, constant(self.pairs, 8)), b.and_(pairs, constant(self.pairs, -256))
+        return Line(even, 128, odd, 8)
 
     def unsigned(self, values: Value, most: int) -> Line:
         even, odd = self._split(values, signed=False)
-        return Line(even, most, odd=odd)
+        return Line(even, most, odd)
 
-    def products(self, line: Line, activations: Value, before: Value) -> Value:
-        """4 products per row (``activations``: int8), added to what was before, if anything."""
-        even, odd = self._split(activations, signed=True)
-        pairs = self._products(line.values, even), self._products(line.odd, odd)
-        return self.plus(before, self.builder.add(*pairs))
+    def products(self, line: Line, activations: Spread, before: Value) -> Value:
+        """4 products per row, added to what was before, if anything."""
+        even, odd = activations
+        before = self.plus(before, self.dots(line.values, even))
+        return self.plus(before, self.dots(line.odd, odd))
 
     def plus(self, before: Value, more: Value) -> Value:
         return more if before is None else self.builder.add(before, more)
@@ -168,14 +225,22 @@ class Portable:
         """int32 that fit into int16, in the form that a sum takes."""
         return numbers
 
-    def add(self, total: Sum, line: Line, activations: Value) -> Sum:
-        return replace(total, narrow=self.products(line, activations, total.narrow))
+    def byte_factors(self, words: Value, index: int) -> Value:
+        """The same of an unsigned byte of each word."""
+        b = self.builder
+        return b.and_(b.lshr(words, constant(self.ints, 8 * index)), constant(self.ints, 255))
+
+    def add(self, total: Sum, line: Line, activations: Spread) -> Sum:
+        more = self.products(line, activations, total.narrow)
+        return replace(total, narrow=more, shift=line.shift)
 
     def value(self, total: Sum) -> Value:
         """The sum as int32."""
         if total.narrow is None:
             return total.total
         more = total.narrow
+        if total.shift:
+            more = self.builder.ashr(more, constant(self.ints, total.shift))
         if total.factors is not None:
             more = self.builder.mul(more, total.factors)
         return self.plus(total.total, more)
@@ -190,7 +255,11 @@ class Portable:
 
 
 class Avx2(Portable):
-    """AVX2, FMA and F16C.  Sums stay in int16 as long as they must fit."""
+    """AVX2, FMA and F16C.
+
+    Products of unsigned bytes stay in int16 as long as their sums must fit.  For signed ones that
+    would be a single product, so they are taken as int16 from the start.
+    """
 
     def widen(self, bits: Value) -> Value:
         count = bits.type.count
@@ -200,38 +269,47 @@ class Avx2(Portable):
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         return self.call(f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
 
-    def signed(self, values: Value) -> Line:
-        absolute = self.call(f"llvm.abs.v{self.bytes.count}i8", self.bytes, values, I1(0))
-        return Line(absolute, 128, signs=values)
+    @classmethod
+    def wide(cls, signed: bool) -> bool:
+        return signed
+
+    def narrow(self, wide: bool) -> Any:
+        return self.ints if wide else self.pairs
+
+    def dots(self, left: Value, right: Value) -> Value:
+        return self.call("llvm.x86.avx2.pmadd.wd", self.ints, left, right)
 
     def unsigned(self, values: Value, most: int) -> Line:
         return Line(values, most)
-
-    def products(self, line: Line, activations: Value, before: Value) -> Value:
-        if line.signs is not None:
-            name = "llvm.x86.avx2.psign.b"
-            activations = self.call(name, self.bytes, activations, line.signs)
-        more = self.call("llvm.x86.avx2.pmadd.ub.sw", self.pairs, line.values, activations)
-        return self.plus(before, more)
 
     def factors(self, numbers: Value) -> Value:
         b = self.builder
         low = b.and_(numbers, constant(self.ints, 0xFFFF))
         return b.bitcast(b.or_(low, b.shl(numbers, constant(self.ints, 16))), self.pairs)
 
-    def add(self, total: Sum, line: Line, activations: Value) -> Sum:
+    def byte_factors(self, words: Value, index: int) -> Value:
+        # Number 128 gives a zero.
+        picked = [place for first in range(0, 16, 4) for place in (first + index, 128) * 2]
+        places = ir.Constant(self.bytes, picked * (self.bytes.count // 16))
+        values = self.builder.bitcast(words, self.bytes)
+        found = self.call("llvm.x86.avx2.pshuf.b", self.bytes, values, places)
+        return self.builder.bitcast(found, self.pairs)
+
+    def add(self, total: Sum, line: Line, activations: Spread) -> Sum:
+        if line.odd is not None:
+            return super().add(total, line, activations)
+        name = "llvm.x86.avx2.pmadd.ub.sw"
+        more = self.call(name, self.pairs, line.values, activations[0])
         most = 2 * MOST * line.most
         if total.most + most < 2**15:
-            return replace(super().add(total, line, activations), most=total.most + most)
-        start = replace(total, total=self.value(total), narrow=None)
-        return replace(super().add(start, line, activations), most=most)
+            return replace(total, narrow=self.plus(total.narrow, more), most=total.most + most)
+        return replace(total, total=self.value(total), narrow=more, most=most)
 
     def value(self, total: Sum) -> Value:
-        if total.narrow is None:
-            return total.total
+        if total.narrow is None or total.narrow.type == self.ints:
+            return super().value(total)
         factors = constant(self.pairs, 1) if total.factors is None else total.factors
-        more = self.call("llvm.x86.avx2.pmadd.wd", self.ints, total.narrow, factors)
-        return self.plus(total.total, more)
+        return self.plus(total.total, self.dots(total.narrow, factors))
 
     def look_up(self, table: Sequence[int], places: Value) -> Value:
         values = ir.Constant(self.bytes, list(table) * (self.bytes.count // 16))
@@ -244,16 +322,22 @@ class Vnni(Avx2):
     rows = 16
     raised = 128
 
+    @classmethod
+    def wide(cls, signed: bool) -> bool:
+        return False
+
     def signed(self, values: Value) -> Line:
         return Line(self.builder.xor(values, constant(self.bytes, -128)), 255)
 
-    def products(self, line: Line, activations: Value, before: Value) -> Value:
+    def products(self, line: Line, activations: Spread, before: Value) -> Value:
         start = constant(self.ints, 0) if before is None else before
         # Bytes are given as int32, as LLVM had it before version 22 and still reads it.
-        words = [self.builder.bitcast(v, self.ints) for v in (line.values, activations)]
+        words = [self.builder.bitcast(v, self.ints) for v in (line.values, *activations)]
         return self.call("llvm.x86.avx512.vpdpbusd.512", self.ints, start, *words)
 
-    factors, add, value = Portable.factors, Portable.add, Portable.value
+    narrow, dots = Portable.narrow, Portable.dots
+    factors, byte_factors = Portable.factors, Portable.byte_factors
+    add, value = Portable.add, Portable.value
 
     def look_up(self, table: Sequence[int], places: Value) -> Value:
         values = ir.Constant(self.bytes, list(table) * 4)

@@ -8,7 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from llvmlite import ir
+from numba import types
 from numba.core.registry import cpu_target
+from numba.extending import intrinsic
 
 from .emit import AVX2, PORTABLE, VNNI
 
@@ -66,3 +69,13 @@ def stamp(*modules: str) -> int:
 def address(array: Any) -> int:
     """Where the first byte of an array lies."""
     return int(array.__array_interface__["data"][0])
+
+
+@intrinsic
+def pointer(typing: Any, place: Any) -> Any:
+    """An address as what ``carray`` takes."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), generate

@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from .blocks import FORMS
-from .emit import I16, I32, PANEL
+from .emit import I8, I16, I32, PANEL
 from .native import address
 
 
@@ -22,7 +22,12 @@ def _mover(kind: Any) -> Any:
         builder.store(value, target).align = 1
         return context.get_dummy_value()
 
-    return types.void(types.uint64, types.uint64), generate
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def _move_byte(typing: Any, target: Any, source: Any) -> Any:
+    return _mover(I8)
 
 
 @intrinsic
@@ -38,18 +43,20 @@ def _move_word(typing: Any, target: Any, source: Any) -> Any:
 @njit(cache=True, nogil=True)
 def to_panel(target: Any, source: Any, step: Any, rows: Any, blocks: Any, form: Any) -> None:
     """Rows at ``source``, ``step`` bytes apart, as a panel at ``target``; absent rows stay."""
-    size, halves, places, first, words = form
-    u = np.uint64
+    size, width, scales, places, first, words = form
     for block in range(blocks):
-        at = target + u(block) * u(PANEL * size)
+        at = target + block * PANEL * size
         for row in range(rows):
-            start = source + u(row) * u(step) + u(block) * u(size)
-            out = at + u(2 * row)
-            for k in range(halves):
-                _move_half(out + u(2 * PANEL * k), start + u(places[k]))
-            out = at + u(2 * PANEL * halves + 4 * row)
+            start = source + row * step + block * size
+            out = at + width * row
+            for k in range(scales):
+                if width == 2:
+                    _move_half(out + 2 * PANEL * k, start + places[k])
+                else:
+                    _move_byte(out + PANEL * k, start + places[k])
+            out = at + width * PANEL * scales + 4 * row
             for k in range(words):
-                _move_word(out + u(4 * PANEL * k), start + u(first + 4 * k))
+                _move_word(out + 4 * PANEL * k, start + first + 4 * k)
 
 
 @njit(cache=True, nogil=True)
@@ -58,15 +65,14 @@ def _pack(weights: Any, step: Any, rows: Any, blocks: Any, form: Any, panel: Any
 
     ``panel``: address of the bytes of one panel.
     """
-    u = np.uint64
     words = PANEL * step // 4
     for row in range(0, rows // PANEL * PANEL, PANEL):
-        start = weights + u(row) * u(step)
+        start = weights + row * step
         # Always 16 here; were it a constant, the loop over them would be unrolled at great length.
         count = min(PANEL, rows - row)
         to_panel(panel, start, step, count, blocks, form)
         for k in range(words):
-            _move_word(start + u(4 * k), panel + u(4 * k))
+            _move_word(start + 4 * k, panel + 4 * k)
 
 
 def pack_rows(raw: NDArray[np.uint8], kind: str, n: int, rows: int) -> None:
@@ -76,7 +82,4 @@ def pack_rows(raw: NDArray[np.uint8], kind: str, n: int, rows: int) -> None:
     step = blocks * form.bytes
     panel = np.empty(PANEL * step, np.uint8)
     for start in range(0, len(raw), rows * step):
-        _pack(
-            np.uint64(address(raw) + start), step, rows, blocks, form.shape,
-            np.uint64(address(panel)),
-        )  # fmt: skip
+        _pack(address(raw) + start, step, rows, blocks, form.shape, address(panel))

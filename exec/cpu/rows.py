@@ -151,6 +151,20 @@ def _get_rows(
 
 
 @njit(cache=True, nogil=True)
+def _get_numbers(
+    table: Any, s: Any, t_ne: Any, ids: Any, i: Any, dst: Any, d: Any, ne: Any
+) -> None:
+    for i3 in range(ne[3]):
+        for i2 in range(ne[2]):
+            for i1 in range(ne[1]):
+                row = ids[i3 * i[2] + i2 * i[1] + i1 * i[0]]
+                at = i3 % t_ne[3] * s[3] + i2 % t_ne[2] * s[2] + row * s[1]
+                out = i3 * d[3] + i2 * d[2] + i1 * d[1]
+                for k in range(ne[0]):
+                    dst[out + k * d[0]] = table[at + k * s[0]]
+
+
+@njit(cache=True, nogil=True)
 def _set_rows(
     rows: Any, s: Any, ne: Any, ids: Any, i: Any, i_ne: Any, dst: Any, d: Any, half: Any
 ) -> None:
@@ -252,13 +266,20 @@ def argsort(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
 
 
 def get_rows(dst: Operand, sources: Sequence[Operand], node: Node) -> None:
-    """``dst[:, i, j, k] = table[:, ids[i, j, k], j, k]`` as f32; table f32, f16, q8_0, q4_0.
+    """``dst[:, i, j, k] = table[:, ids[i, j, k], j, k]``; table f32, f16, q8_0, q4_0, and dst f32,
+    or both i32 (the slot map of a bank).
 
     ``OutOfRange`` if a row number is negative or past the table.
     """
     table, ids = sources
     _require_range(ids, table.ne[1], node)
-    if not dst.empty:
+    if dst.empty:
+        return
+    if table.dtype == "i32":
+        _get_numbers(
+            table.flat, table.steps, table.ne, ids.flat, ids.steps, dst.flat, dst.steps, dst.ne
+        )
+    else:
         kind = table.layout.dtype.block_bytes
         _get_rows(
             table.data, table.layout.nb, table.ne, kind, ids.flat, ids.steps,

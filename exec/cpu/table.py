@@ -16,7 +16,8 @@ from ...model.ops import OPS
 from ..operand import Operand
 from ..panels import PANEL_TYPES, SUFFIX, file_type
 
-Kernel = Callable[[Operand, Sequence[Operand], Node], None]
+#: It takes its destination, its sources and the node; a product also who shares its work.
+Kernel = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ _KERNELS = (
     Row("rms_norm", ("f32",), "rows"),
     Row("soft_max", ("f32", "f32", "f32|f16", "f32"), "rows"),
     Row("get_rows", ("f32", "f32|f16|q8_0|q4_0", "i32|i64"), "rows"),
-    Row("get_rows", ("f32", "bf16|q4_k|q6_k", "i32|i64"), "moves"),
+    Row("get_rows", ("i32", "i32", "i32|i64"), "rows"),
+    Row("get_rows", ("f32", "bf16|mxfp4|q4_k|q6_k", "i32|i64"), "moves"),
     Row("set_rows", ("f32|f16", "f32", "i32|i64", "*"), "rows"),
     Row("add", ("f32",), "pointwise"),
     Row("mul", ("f32",), "pointwise"),

@@ -83,14 +83,36 @@ def _aligned(size: int) -> int:
 
 
 def _in_order(lives: list[Life]) -> tuple[list[int], int]:
-    """Offsets, and the bytes of all: by first use or the largest first, whichever takes less."""
+    """Offsets, and the bytes of all: by first use or the largest first, whichever takes less;
+    before or behind them what shares bytes with nothing."""
     from .conflict import Conflicts, lowest_places  # NumPy, for this alone
 
-    conflicts = Conflicts(lives)
-    born = range(len(lives))
-    largest = sorted(born, key=lambda k: -lives[k].bytes)
+    sharing = [k for k, life in enumerate(lives) if not life.forever]
+    conflicts = Conflicts([lives[k] for k in sharing])
+    born = range(len(sharing))
+    largest = sorted(born, key=lambda k: -conflicts.bytes[k])
     found = (lowest_places(conflicts, order, ALIGNMENT) for order in (born, largest))
-    return min(found, key=lambda places: places[1])
+    places, shared = min(found, key=lambda places: places[1])
+
+    # What ends the buffer need not be filled up to a multiple: the one with most to fill.
+    alone = [k for k, life in enumerate(lives) if life.forever]
+    alone.sort(key=lambda k: (_aligned(lives[k].bytes) - lives[k].bytes, k))
+    kept, kept_end = _in_a_row([lives[k].bytes for k in alone])
+    before, behind = _aligned(kept_end) + shared, _aligned(shared) + kept_end
+    if before <= behind:
+        places = [place + _aligned(kept_end) for place in places]
+    else:
+        kept = [place + _aligned(shared) for place in kept]
+    offsets = dict(zip((*sharing, *alone), (*places, *kept), strict=True))
+    return [offsets[k] for k in range(len(lives))], min(before, behind)
+
+
+def _in_a_row(sizes: Sequence[int]) -> tuple[list[int], int]:
+    offsets, end = [], 0
+    for size in sizes:
+        offsets.append(_aligned(end))
+        end = offsets[-1] + size
+    return offsets, end
 
 
 # -- in list order --------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,8 +42,8 @@ class Conflicts:
     Rows of clocks, passes one after another in each row.  ``begins``: the clock of a life's
     first write in each pass; ``done``: what must have ended before others write in that pass
     (its uses up to then).  ``again`` and ``before``: the same for the passes that follow a first.
-    ``until``: all lives from this one on begin after it is done with, which spares their rows a
-    look; only where passes do not overlap.
+    All lives from ``until`` on begin after a life is done with, and it begins again after all
+    lives up to ``wrap`` are done with: those between the two need no look.
     """
 
     def __init__(self, lives: Sequence[Life]) -> None:
@@ -57,23 +57,19 @@ class Conflicts:
             for p, clock in life.ends.items():
                 ends[k, p] = clock
         ends = np.maximum.accumulate(ends, axis=1)
-        rows = len(lives), -1
+        rows, later = (len(lives), passes * width), (len(lives), (passes - 1) * width)
         self.bytes = [life.bytes for life in lives]
-        self.forever = np.array([life.forever for life in lives], bool)
         self.begins, self.done = starts.reshape(rows), ends.reshape(rows)
-        self.again, self.before = starts[:, 1:].reshape(rows), ends[:, :-1].reshape(rows)
-        self.until = np.full(len(lives), len(lives), np.int64)
-        if (self.again.min(0, initial=_ALWAYS) >= self.before.max(0, initial=0)).all():
-            floor = np.minimum.accumulate(self.begins[::-1], axis=0)[::-1]
-            found = [np.searchsorted(f, d) for f, d in zip(floor.T, self.done.T, strict=True)]
-            self.until = np.max([*found, np.zeros(len(lives), np.int64)], axis=0)
+        self.again, self.before = starts[:, 1:].reshape(later), ends[:, :-1].reshape(later)
+        floor = np.minimum.accumulate(self.begins[::-1], axis=0)[::-1]
+        self.until = _places(floor, self.done, "left").max(0, initial=0)
+        ceiling = np.maximum.accumulate(self.before, axis=0)
+        self.wrap = _places(ceiling, self.again, "right").min(0, initial=len(lives))
 
     def of(self, life: int, others: Array) -> Array:
         """Those of ``others`` that are in use while a life is."""
-        if self.forever[life]:
-            return others
         first, last = np.minimum(others, life), np.maximum(others, life)
-        near: Array = others[(last < self.until[first]) | self.forever[others]]
+        near: Array = others[(last < self.until[first]) | (last >= self.wrap[first])]
         meeting: Array = near[~self.apart(life, near)]
         return meeting
 
@@ -85,5 +81,11 @@ class Conflicts:
         )
         ahead = (self.begins[life] >= done).all(1) & (again >= self.before[life]).all(1)
         after = (begins >= self.done[life]).all(1) & (self.again[life] >= before).all(1)
-        found: Array = (ahead | after) & ~self.forever[others]
+        found: Array = ahead | after
         return found
+
+
+def _places(rows: Array, values: Array, side: Literal["left", "right"]) -> Array:
+    """Where each of the values would be put into its row, which is sorted; a line a row."""
+    found = [np.searchsorted(r, v, side) for r, v in zip(rows.T, values.T, strict=True)]
+    return np.array(found, np.int64).reshape(len(found), len(values))

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from ..document_check import check_document
+from ..fault import Fault, show_path
 from ..schedule import Schedule
 from .ggml_graph import graph_schedule
 from .ggml_rows import DumpError, GraphRow
@@ -30,27 +32,49 @@ def read_dump(
     lines themselves; ``name``: what messages call it.  A view whose place is not recorded and
     does not follow from its op is ``about``; so is a result whose shape its op does not give
     (synthetic recordings have such): only its size in bytes is believed.  ``DumpError`` for
-    everything that cannot be read.
+    everything that cannot be read, and for a graph or an answer that no document may hold.
     """
-    return [schedule for schedule, _ in read_recorded(source, name=name)]
+    label, lines = _open(source)
+    name = name or label
+    schedules = []
+    for number, row in _rows(lines, name):
+        schedule = graph_schedule(row, source=name, line=number)
+        _check(schedule, name, number)
+        schedules.append(schedule)
+    return schedules
 
 
 def read_recorded(
     source: str | os.PathLike[str] | Iterable[str | bytes], *, name: str | None = None
 ) -> list[tuple[Schedule, tuple[str, ...]]]:
     """The same, each with the causes of its tensors' devices (``"1.wgt0"``, ``"2.sup"``…), in
-    the order of ``graph.tensors``; none where they are not recorded."""
+    the order of ``graph.tensors``; none where they are not recorded.  For a comparison with what
+    was recorded, whatever that is: it is not held against the rules of a document."""
     label, lines = _open(source)
     name = name or label
-    recorded = []
+    return [
+        (graph_schedule(row, source=name, line=number), tuple(row.result.cause))
+        for number, row in _rows(lines, name)
+    ]
+
+
+def _rows(lines: Iterable[str | bytes], name: str) -> Iterator[tuple[int, GraphRow]]:
+    found = False
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            row = _decode(line, name, number)
-            schedule = graph_schedule(row, source=name, line=number)
-            recorded.append((schedule, tuple(row.result.cause)))
-    if not recorded:
+            found = True
+            yield number, _decode(line, name, number)
+    if not found:
         raise DumpError("no graph in it; one JSON object per line was due", "$", 1, 1, name)
-    return recorded
+
+
+def _check(schedule: Schedule, source: str, number: int) -> None:
+    """What is read here must be writable as a document that can be read."""
+    try:
+        check_document(schedule)
+    except Fault as fault:
+        message = f"as a schedule it is wrong at {show_path(fault.path)}: {fault.message}"
+        raise DumpError(message, "$", number, 1, source) from None
 
 
 def _open(

@@ -305,7 +305,10 @@ class _Import:
         return " ".join(told) or f"{PurePath(self.source).name}, graph {self.line}"
 
     def node(self, i: int) -> Node:
-        params = tuple((k, _plain(v)) for k, v in self.row.tensors[i].params.items())
+        given = self.row.tensors[i].params
+        if "src_slot" in given:
+            raise self.error(f"tensors[{i}].params", "`src_slot` stands beside `src`, not in here")
+        params = tuple((k, _plain(v)) for k, v in given.items())
         if self.slots[i] != tuple(range(len(self.slots[i]))):
             params = (*params, ("src_slot", self.slots[i]))
         backends = list(zip(self.devices, self.row.backends, strict=True))

@@ -5,11 +5,12 @@ Keys that are not named here are ignored: the format belongs to others.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from ..document_form import Scalar
 from ..fault import DocumentError
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -40,7 +41,7 @@ class TensorRow(Struct):
     buf: Count | None = None
     usage: Literal["w", "c", "any"] | None = None
     pin: Count | None = None
-    params: dict[str, Any] = msgspec.field(default_factory=dict)
+    params: dict[str, Scalar | list[Scalar]] = msgspec.field(default_factory=dict)
     src_slot: list[Count] | None = None
 
 
@@ -89,7 +90,7 @@ class GraphRow(Struct):
     bufts: Annotated[list[BuftRow], Meta(min_length=1)]
     result: ResultRow
     op_offload: int = 1
-    n_copies: Annotated[int, Meta(ge=1)] = 1
+    n_copies: Annotated[int, Meta(ge=1, le=2**63 - 1)] = 1
     model: str | None = None
     placement: str | None = None
     pass_: str | None = msgspec.field(name="pass", default=None)

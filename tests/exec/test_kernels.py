@@ -223,7 +223,7 @@ def test_get_rows(kind: str, rows: list[int], form: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [[3, 0, 3], []])
-@pytest.mark.parametrize("kind", ["q4_k", "q6_k"])
+@pytest.mark.parametrize("kind", ["mxfp4", "q4_k", "q6_k"])
 def test_get_rows_of_large_blocks(kind: str, rows: list[int]) -> None:
     table = place("table", kind, (512, 5, 2))
     table.operand.data[:] = RNG(3).integers(0, 60, len(table.operand.data), dtype=np.uint8)
@@ -237,6 +237,18 @@ def test_get_rows_of_several_planes() -> None:
     table = weights("f32", (5, 7, 2), "gaps")
     number = RNG(7).integers(0, 7, (3, 2, 2))
     ids, y = place("ids", "i64", number.shape, number), place("y", "f32", (5, 3, 2, 2))
+    node = run("get_rows", y, [table, ids])
+    assert (y.value == due(node, y, [table, ids])).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("ne", [(1, 7), (3, 7, 2, 2)])
+def test_get_rows_of_numbers(ne: tuple[int, ...], form: str) -> None:
+    """A slot map is looked up so; -1 says that an expert is nowhere."""
+    table = place("map", "i32", ne, RNG(7).integers(-1, 2**31 - 1, ne), form)
+    number = RNG(8).integers(0, 7, (4, *ne[2:]))
+    ids = place("ids", "i32", number.shape, number, form)
+    y = place("y", "i32", (ne[0], *number.shape), form=form)
     node = run("get_rows", y, [table, ids])
     assert (y.value == due(node, y, [table, ids])).all()
 

@@ -17,7 +17,7 @@ from gguf import GGMLQuantizationType, quants
 from operands import Placed, place
 from splitproof.exec.cpu import matmul, native
 from splitproof.exec.cpu.blocks import FORMS
-from splitproof.exec.cpu.emit import PATHS, Line, Vnni
+from splitproof.exec.cpu.emit import PATHS, Line, Portable, Vnni
 from splitproof.exec.cpu.table import choose
 from splitproof.exec.functions import apply
 from splitproof.exec.operand import Operand
@@ -28,7 +28,7 @@ from splitproof.model.graph import Node
 from splitproof.model.tensor import dtype
 
 RNG = np.random.default_rng
-QUANTISED = ("q8_0", "q4_0", "q4_k", "q6_k")
+QUANTISED = ("q8_0", "q4_0", "mxfp4", "q4_k", "q6_k")
 PLAIN = ("f32", "f16", "bf16")
 Path = int
 
@@ -37,10 +37,12 @@ class Spelled(Vnni):
     """The code for VNNI with its own instructions spelled out, so that every machine can run it."""
 
     def products(self, line: Line, activations: Any, before: Any) -> Any:
-        left, right = self._split(line.values, False), self._split(activations, True)
+        left, right = self._split(line.values, False), self._split(activations[0], True)
         for pair in zip(left, right, strict=True):
-            before = self.plus(before, self._products(*pair))
+            before = self.plus(before, self.dots(*pair))
         return before
+
+    look_up = Portable.look_up
 
 
 #: A number of its own: compiled code is kept by it, and by what this file says.
@@ -62,7 +64,10 @@ def quantised_bytes(kind: str, rows: int, k: int, seed: int) -> np.ndarray:
     """Rows of random blocks: every bit pattern of the integers, scales of a sensible size."""
     form, rng = next(f for f in FORMS if f.name == kind), RNG(seed)
     raw = rng.integers(0, 256, (rows, k // form.block, form.bytes), dtype=np.uint8)
-    for at in form.halves:
+    for at in form.scales:
+        if form.width == 1:
+            raw[:, :, at] = rng.integers(122, 130, raw.shape[:2])
+            continue
         scales = rng.uniform(-1, 1, raw.shape[:2]).astype(np.float16)
         raw[:, :, at : at + 2] = scales[..., None].view(np.uint8)
     return raw.reshape(-1)
@@ -96,7 +101,7 @@ def product(w: Operand, *rest: Placed, rows: int, team: int = 1, op: str = "mul_
     choice = choose(node, [y.operand, *sources])
     assert choice.kernel is not None
     crew = Team(team)
-    crew.run(choice.kernel, node, crew.shares(node, y.operand, sources))
+    crew.run(choice.kernel, node, y.operand, sources)
     crew.close()
     return y.value
 
@@ -195,6 +200,20 @@ def test_threads_share_whole_panels(kind: str) -> None:
             assert (product(operand, x, rows=150, team=threads) == want).all()
 
 
+@pytest.mark.parametrize("kind", QUANTISED + PLAIN)
+def test_parts_that_stay_in_the_cache_change_nothing(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w, x = weight(kind, 256, 35, experts=3), activations(256, 2, 11)
+    chosen = place("ids", "i32", (2, 11), RNG(3).integers(0, 3, (2, 11)))
+    for operand in forms(w):
+        want = product(operand, x, chosen, rows=35, op="mul_mat_id")
+        with monkeypatch.context() as patch:
+            patch.setattr(matmul, "_CACHED", 1)  # 4 columns and a panel at a time
+            got = product(operand, x, chosen, rows=35, op="mul_mat_id")
+        assert (got == want).all()
+
+
 @pytest.mark.parametrize("kind", QUANTISED)
 def test_an_expert_moves_as_a_unit(kind: str) -> None:
     """The bytes of expert 2, put where expert 0 was, are expert 2."""
@@ -215,8 +234,9 @@ def whole(kind: str, k: int, rows: int) -> tuple[Placed, Array]:
     """Weights of random integers whose scales are 1, and their values as integers."""
     w, form = weight(kind, k, rows, seed=5), next(f for f in FORMS if f.name == kind)
     blocks = w.operand.data.reshape(-1, form.bytes)
-    for at in form.halves:
-        blocks[:, at : at + 2] = np.array([1], np.float16).view(np.uint8)
+    one = np.array([1], np.float16).view(np.uint8) if form.width == 2 else [128]
+    for at in form.scales:
+        blocks[:, at : at + form.width] = one
     code = GGMLQuantizationType[kind.upper()]
     values = quants.dequantize(w.operand.data.reshape(rows, -1), code).astype(np.int64)
     return w, values
@@ -282,34 +302,31 @@ def test_an_instruction_set_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) ->
 
 #: The code of a kernel for a processor that this machine need not be.
 ASSEMBLY = """
-from numba import types as t
+import sys
+from splitproof.exec.cpu.blocks import FORMS
 from splitproof.exec.cpu.products import quantised
-u, i, integers, floats = t.uint64, t.int64, t.int64[::1], t.float32[::1]
-shape = t.Tuple((i, i, t.UniTuple(i, 2), i, i))
-kernel = quantised(0, 2)
-kernel.compile((u, integers, i, i, i, t.boolean, shape, integers, integers, integers, u, u, u,
-                floats, i, u, floats, u))
-print(*kernel.inspect_asm().values())
+form = [form.name for form in FORMS].index(sys.argv[1])
+print(quantised(form, 2)._library.get_asm_str())
 """
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="not an x86-64 machine")
-def test_vnni_code_multiplies_with_its_own_instruction(tmp_path: FilePath) -> None:
-    """A tile of 4 columns and a single one: 8 lines each, activations straight from memory."""
+@pytest.mark.parametrize("kind", ["q8_0", "mxfp4"])
+def test_vnni_code_multiplies_with_its_own_instruction(tmp_path: FilePath, kind: str) -> None:
+    """A tile of 4 columns and a single one: 8 lines each (mxfp4: 4, in two halves)."""
     environment = {
         **os.environ, "NUMBA_CPU_NAME": "cascadelake", "NUMBA_CACHE_DIR": str(tmp_path),
         "NUMBA_CPU_FEATURES": "+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512vl,+avx512vnni",
     }  # fmt: skip
-    made = subprocess.run(
-        [sys.executable, "-c", ASSEMBLY],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [sys.executable, "-c", ASSEMBLY, kind]
+    made = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     lines = [line for line in made.stdout.splitlines() if "vpdpbusd" in line]
     assert len(lines) == 8 * (4 + 1)
-    assert all("zmm" in line and "{1to16}" in line for line in lines)
+    assert all("zmm" in line for line in lines)
+    if kind == "q8_0":  # activations straight from memory
+        assert all("{1to16}" in line for line in lines)
+    else:
+        assert any("vpshufb" in line and "zmm" in line for line in made.stdout.splitlines())
 
 
 def test_panels_have_a_multiple_of_every_vector() -> None:

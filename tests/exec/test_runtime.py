@@ -388,9 +388,12 @@ def test_kernels_and_fallbacks_are_counted() -> None:
     counts = {(use.op, use.dtype, use.compiled): use.count for use in result.kernels}
     assert counts == {
         ("mul_mat_id", "q8_0", True): 9, ("silu", "f32", True): 3, ("mul", "f32", True): 3,
-        ("get_rows", "i32", False): 3,
+        ("get_rows", "i32", True): 3,
     }  # fmt: skip
-    assert result.fallbacks == 3
+    assert result.fallbacks == 0
+    without = checked(moe(by_map=True, repeat=3, kind="q5_0"), n_tokens=1)
+    counts = {(use.op, use.dtype, use.compiled): use.count for use in without.kernels}
+    assert counts["mul_mat_id", "q5_0", False] == without.fallbacks == 9
     assert {"allocate", "input", "fill", "copy", "compute", "output"} <= result.seconds.keys()
 
 

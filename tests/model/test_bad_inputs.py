@@ -297,6 +297,7 @@ IN_PROGRAM: list[tuple[Change, str, str]] = [
     (add({k: v for k, v in EXPERTS.items() if k != "ids"}), "$.program[10]", '"used_from" was'),
     (add({**EXPERTS, "ids": None, "used_from": "gpu0#w"}), "$.program[10].used_from",
      "no earlier copy_experts"),
+    (put("nodes", 1, "params", to={"src_slot": [9]}), "$.nodes[1].params.src_slot", "per source"),
 ]  # fmt: skip
 
 IN_BANKS: list[tuple[Change, str, str]] = [

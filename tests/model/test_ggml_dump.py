@@ -14,7 +14,7 @@ import pytest
 from splitproof.model.device import Buffer, Contract, Memory, Usage
 from splitproof.model.document import from_dict, to_dict
 from splitproof.model.plan.lower import lower
-from splitproof.model.read.ggml_dump import DumpError, read_dump
+from splitproof.model.read.ggml_dump import DumpError, read_dump, read_recorded
 from splitproof.model.symbol import Expr
 
 
@@ -149,10 +149,13 @@ def test_a_reshape_follows_its_source_only_where_that_is_dense_and_of_the_same_b
     del document["tensors"][10]["nb"], document["tensors"][10]["view_offs"]
     document["tensors"][10] |= {"op": "RESHAPE"}
     assert not read_dump(lines(document))[0].graph.tensor("out").about
-    # A source of the same size in other bytes tells nothing.
+    # A source of the same size in other bytes tells nothing, and is no source of this reshape.
     document["tensors"][10] |= {"op": "SCALE", "ne": [8, 6, 1, 1], "src": [8]}
     del document["tensors"][10]["view_of"]
-    assert read_dump(lines(document))[0].graph.tensor("out").about
+    ((recorded, _),) = read_recorded(lines(document))
+    assert recorded.graph.tensor("out").about
+    with pytest.raises(DumpError, match='it is a view of "y", its source of "turned"'):
+        read_dump(lines(document))
 
 
 def test_ranges_of_ids() -> None:
@@ -261,6 +264,11 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("result.splits.1.backend", 2, "$.result.splits[1].backend", "there is no backend 2"),
         ("result.splits.2.end", 8, "$.result.splits[2]", "nodes 6 to 8 of a graph of 7 nodes"),
         ("result.splits.1.inputs.0", 50, "$.result.splits[1].inputs[0]", "no tensor 50"),
+        ("n_copies", 2**63, "$.n_copies", "<= 9223372036854775807"),
+        ("tensors.5.params", {"x": {"y": 1}}, "$.tensors[5].params[...]", "got `object`"),
+        ("tensors.5.params", {"src_slot": [9]}, "$.tensors[5].params", "stands beside `src`"),
+        ("tensors.7.src", [], "$", "wrong at $.nodes[2]: mul_mat_id has 3 source(s), not 0"),
+        ("backends.0.name", "host", "$", 'wrong at $.devices[0].name: a device is not called "ho'),
     ],
 )
 def test_errors_name_line_and_key(path: str, value: Any, key: str, message: str) -> None:

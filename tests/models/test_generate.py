@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -136,6 +138,18 @@ def test_a_second_request_gives_the_same_numbers(tmp_path: Path) -> None:
     again = greedy(generator, PROMPT, 6, all_logits=True)
     assert (first.logits == again.logits).all() and first.tokens == again.tokens
     assert not np.array_equal(other.logits[: len(PROMPT)], first.logits[: len(PROMPT)])
+
+
+def test_a_generator_that_nobody_closes_leaves_no_thread(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    generator = Generator(
+        read_gguf(tiny_llama(tmp_path, 4)), prove, context=64, setting=EXPERTS_AWAY, threads=2
+    )
+    generator.feed(PROMPT)
+    assert set(threading.enumerate()) > before
+    del generator
+    gc.collect()
+    assert set(threading.enumerate()) == before
 
 
 def test_threads_do_not_change_a_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,10 +40,9 @@ RUNS: dict[str, Ran] = {}
 def ran(name: str) -> Ran:
     if name not in RUNS:
         model = read_gguf(model_path(name))
-        generator = Generator(model, prove, context=128, watch=("ffn_moe_topk",))
-        RUNS[name] = Ran(
-            name, generator, greedy(generator, tokens(name)["prompt"], STEPS, all_logits=True)
-        )
+        with Generator(model, prove, context=128, watch=("ffn_moe_topk",)) as generator:
+            made = greedy(generator, tokens(name)["prompt"], STEPS, all_logits=True)
+        RUNS[name] = Ran(name, generator, made)
     return RUNS[name]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import splitproof.exec.weights as weights
+from gguf import GGMLQuantizationType, quants
 from nano import llama_tensors, prove, write_gguf
 from splitproof.exec.arena import Arena
 from splitproof.exec.generate import Generator
@@ -27,6 +28,7 @@ PACKED = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate_exps", "ffn_dow
 def quantised_llama(folder: Path) -> Path:
     types = {f"blk.{il}.{role}.weight": "q8_0" for il in (0, 1) for role in PACKED}
     types |= {f"blk.{il}.ffn_up_exps.weight": "q4_0" for il in (0, 1)}
+    types |= {f"blk.{il}.ffn_gate_exps.weight": "mxfp4" for il in (0, 1)}
     types["token_embd.weight"] = "q8_0"
     keys = {"expert_count": 4, "expert_used_count": 2}
     return write_gguf(folder / "m.gguf", llama_tensors(4), keys=keys, types=types)
@@ -69,6 +71,25 @@ def test_panels_give_the_bits_of_rows(
     monkeypatch.setattr(weights, "panel_weights", none)
     rows = Generator(model, prove, context=64, setting=setting).feed(PROMPT, all_logits=True)
     assert (panels == rows).all()
+
+
+def test_mxfp4_means_what_the_gguf_package_says(tmp_path: Path) -> None:
+    """Experts in mxfp4, and in f32 with the values that these have: only activations differ, which
+    are rounded to 8 bits."""
+    values, code = llama_tensors(4), GGMLQuantizationType.MXFP4
+    names = [name for name in values if "_exps" in name]
+    keys = {"expert_count": 4, "expert_used_count": 2}
+    types = dict.fromkeys(names, "mxfp4")
+    packed = write_gguf(tmp_path / "packed.gguf", values, keys=keys, types=types)
+    for name in names:
+        values[name] = quants.dequantize(quants.quantize(values[name], code), code)
+    plain = write_gguf(tmp_path / "plain.gguf", values, keys=keys)
+    got, due = (
+        Generator(read_gguf(path), prove, context=64).feed(PROMPT, all_logits=True)
+        for path in (packed, plain)
+    )
+    error = np.abs(got - due).max() / np.abs(due).max()
+    assert 0 < error < 0.02
 
 
 def test_what_is_read_otherwise_is_left(tmp_path: Path) -> None:

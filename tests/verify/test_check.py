@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import gc
 from typing import Any
 
 import pytest
 from splitproof.model.document import digest, from_dict
 from splitproof.model.report import Kind, Verdict
 from splitproof.verify.check import NotAProgram, Options, check
+from splitproof.verify.obligation import Judge
 
 Document = dict[str, Any]
 
@@ -244,3 +246,22 @@ def test_a_cost_is_no_failure() -> None:
     assert [(f.rule, f.kind) for f in report.findings] == [("CO001", Kind.COST)]
     assert report.verdict is Verdict.PROVED
     assert not report.failures
+
+
+def test_what_a_check_made_is_gone_without_the_cycle_collector() -> None:
+    schedule = from_dict(document())
+    gc.collect()
+    gc.disable()
+    try:
+        assert check(schedule).verdict is Verdict.PROVED
+        assert not any(isinstance(found, Judge) for found in gc.get_objects())
+    finally:
+        gc.enable()
+
+
+def test_progress_begins_with_the_footprints() -> None:
+    told: list[tuple[int, int]] = []
+    check(from_dict(document()), Options(progress=lambda done, total: told.append((done, total))))
+    commands = 5 * 2
+    assert told[:commands] == [(done, commands) for done in range(commands)]
+    assert told[commands][0] == 0  # of the reads

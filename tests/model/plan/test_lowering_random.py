@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_splits import split_schedule
 from splitproof.exec.replay import fuzz, replay
 from splitproof.model.document import dumps, from_dict, loads
+from splitproof.model.plan.conflict import Conflicts
+from splitproof.model.plan.lifetime import Concurrent, Life
 from splitproof.model.plan.lowering import Lowering, lower_as
 from splitproof.model.report import Verdict
 from splitproof.model.schedule import Schedule
@@ -86,3 +91,39 @@ def test_a_host_wait_tells_nothing_of_the_command_that_it_is_for() -> None:
     last = [command.do for command in program.program or ()][-3:]
     assert last == ["compute", "sync_queue", "get_output"]
     assert check(program).verdict is Verdict.PROVED
+
+
+def in_turn(one: Life, other: Life) -> bool:
+    """Whether one life's uses have ended when the other's begin, in each pass, and the other's
+    before the first's of the next; from the definition, pass by pass."""
+
+    def ended(life: Life, turn: int) -> list[int]:
+        clocks = [clock for p, clock in life.ends.items() if p <= turn]
+        return [max(counts) for counts in zip(*clocks, strict=True)]
+
+    def after(late: Life, late_turn: int, early: Life, early_turn: int) -> bool:
+        begins = late.starts.get(late_turn)
+        return begins is None or all(
+            a >= b
+            for a, b in zip(begins, ended(early, early_turn) or [0] * len(begins), strict=True)
+        )
+
+    turns = sorted({*one.starts, *other.starts, *one.ends, *other.ends})
+    return all(after(other, p, one, p) for p in turns) and all(
+        after(one, q, other, p) for p, q in pairwise(turns)
+    )
+
+
+@SETTINGS
+@given(SPLITS, st.sampled_from(PREFETCH))
+def test_conflicts_are_those_of_every_two(schedule: Schedule, prefetch: tuple[str, int]) -> None:
+    if schedule.graph.n_copies > 1 and prefetch[0] == "staging":
+        prefetch = "none", 0
+    program = of(schedule, Lowering("overlapped", *prefetch))
+    lives = [life for life in Concurrent(program).lives() if not life.forever]
+    lives.sort(key=lambda life: (life.order, life.name))
+    conflicts = Conflicts(lives)
+    for k, life in enumerate(lives):
+        others = np.array([j for j in range(len(lives)) if j != k], np.int64)
+        due = [j for j in others if not (in_turn(life, lives[j]) or in_turn(lives[j], life))]
+        assert conflicts.of(k, others).tolist() == due

@@ -12,7 +12,8 @@ from splitproof.model.graph import Bank, Graph, Node
 from splitproof.model.plan.error import PlanError
 from splitproof.model.plan.options import PlanOptions
 from splitproof.model.plan.planner import plan, plan_regimes
-from splitproof.model.plan.why import Remedy, why
+from splitproof.model.plan.remedy import Change, Remedy
+from splitproof.model.plan.why import why
 from splitproof.model.schedule import Schedule
 from splitproof.model.symbol import Condition, Expr
 from splitproof.model.tensor import Tensor
@@ -323,8 +324,8 @@ def test_reasons_of_nodes_and_splits() -> None:
     ]
     assert (second.begins, second.node, second.device) == ("device", "up", "cpu")
     assert [(c.tensor, c.bytes) for c in second.crossing] == [("h3", 512)]
-    assert Remedy("placement", "gpu", (WIDE,), 1) in second.remedies
-    assert Remedy("pin", "cpu", ("h",), 1) in second.remedies
+    assert Remedy((Change("placement", "gpu", (WIDE,)),), 1) in second.remedies
+    assert Remedy((Change("pin", "cpu", ("h",)),), 1) in second.remedies
     assert reasons.bytes == 1024
 
 
@@ -333,7 +334,7 @@ def test_a_capability_that_would_remove_a_split() -> None:
     (found,) = plan_regimes(schedule(devices=(gpu, CPU)), PlanOptions(at=(("n_tokens", 64),)))
     last = why(found).splits[-1]
     assert (last.device, last.node) == ("cpu", "y")
-    assert Remedy("capability", "gpu", ("silu",), 2) in last.remedies
+    assert Remedy((Change("capability", "gpu", ("silu",)),), 2) in last.remedies
 
 
 def test_a_weight_that_is_brought_and_a_list_that_is_full() -> None:
@@ -341,13 +342,25 @@ def test_a_weight_that_is_brought_and_a_list_that_is_full() -> None:
     brought = why(found).splits[1]
     assert (brought.begins, brought.made_by) == ("weight", WIDE)
     assert [c.weight for c in brought.crossing] == [True, False]
-    assert Remedy("placement", "gpu", (WIDE,), 1) in brought.remedies
+    assert Remedy((Change("placement", "gpu", (WIDE,)),), 1) in brought.remedies
 
     vram = PlanOptions(at=FEW, overrides=(("exps", "vram"),), split_inputs=1)
     (full,) = plan_regimes(schedule(), vram)
     split = why(full, vram).splits[1]
     assert (split.begins, split.made_by) == ("full", "ids")
-    assert [(r.kind, r.splits) for r in split.remedies] == [("list", 1)]
+    assert split.remedies == (Remedy((Change("list", "gpu", ()),), 1),)
+
+
+def test_two_changes_that_do_it_only_together() -> None:
+    """The wide product runs on the CPU for two reasons: its weight, and that the GPU cannot."""
+    gpu = replace(GPU, deny=(OpPattern("mul_mat_id"),))
+    (found,) = plan_regimes(schedule(devices=(gpu, CPU)), PlanOptions(at=FEW, pins=(("y", "gpu"),)))
+    split = next(s for s in why(found).splits if s.node == "up")
+    able = Change("capability", "gpu", ("mul_mat_id",))
+    moved = Change("placement", "gpu", (WIDE,))
+    assert Remedy((able, moved), 1) in split.remedies
+    gone = [r for r in split.remedies if r.changes[0].device == "gpu"]
+    assert {len(remedy.changes) for remedy in gone} == {2}
 
 
 def test_effort_has_an_end() -> None:

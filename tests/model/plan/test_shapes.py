@@ -3,7 +3,7 @@
 Layers of one kind are alike to the planner, so each model is cut to a few of each kind, and a
 few combinations stand for the rest.  With ``SPLITPROOF_ALL_SHAPES=1`` every model has all its
 layers, plain, cached, staged and both on one, two and three devices, which takes a quarter of an
-hour; with ``SPLITPROOF_ALL_SHAPES=every`` in every combination, which takes a day.
+hour of a processor; with ``SPLITPROOF_ALL_SHAPES=every`` in every combination, which takes a day.
 """
 
 from __future__ import annotations
