@@ -18,6 +18,10 @@ import speed
 from recorded_models import Model, all_models, made_here, recorded
 from splitproof.exec.cuda import driver
 
+pytestmark = pytest.mark.skipif(
+    not driver.simulated(), reason="the script itself is tested in the simulator"
+)
+
 SCRIPT = Path(__file__).with_name("run.py")
 NO_NVVM = 77
 RIGHT = (0, json.dumps({"tokens": [7]}), "")

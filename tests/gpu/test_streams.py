@@ -11,12 +11,17 @@ import stream_incidents
 from deeds import Check, Plan, Region, plan
 from played import Deadlock, Played
 from rounds import Pace, one_round, timetable
+from splitproof.exec.cuda import driver
 from splitproof.exec.interleave import issue_order
 from splitproof.exec.script import Await, Drain
 from splitproof.model.document import load
 from splitproof.model.plan.lower import lower
 from stream_incidents import CASES, HERE, Row, run_document, stream_documents, summary
 from streams import Streams
+
+pytestmark = pytest.mark.skipif(
+    not driver.simulated(), reason="the script itself is tested in the simulator"
+)
 
 DOCUMENTS = dict(stream_documents())
 VIOLATED = [name for name, verdict in DOCUMENTS.items() if verdict == "violated"]
