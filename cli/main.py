@@ -23,6 +23,7 @@ COMMANDS = {
     "explain": ("explain", "Say what a rule is about."),
     "audit": ("audit", "Say what a verdict rests on, and where it can be wrong."),
     "import": ("import_dump", "Turn a llama.cpp debug log or a recorded ggml dump into documents."),
+    "devices": ("devices", "Show the devices of this machine, and how they are described."),
     "schema": ("schema", "Print the JSON Schema of a document."),
     "new": ("new", "Print an example document to start from."),
 }
