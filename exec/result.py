@@ -54,3 +54,11 @@ class RunResult:
     def fallbacks(self) -> int:
         """How many computes ran on the reference for want of a kernel."""
         return sum(use.count for use in self.kernels if not use.compiled)
+
+
+class RunError(RuntimeError):
+    """A command that failed; the message names it, and the cause is the original error."""
+
+    def __init__(self, index: int, pass_: int, text: str, cause: BaseException) -> None:
+        super().__init__(f"command {index} ({text}), pass {pass_}: {type(cause).__name__}: {cause}")
+        self.index, self.pass_, self.text = index, pass_, text
