@@ -36,8 +36,11 @@ class Kernels(Protocol):
     def compute(self, index: int, node: Node, target: Operand, sources: Sequence[Operand]) -> Job:
         """A job for command ``index``.  ``NoKernelError``."""
 
+    def begin(self) -> None:
+        """Before a run: no command is faulty."""
+
     def faulty(self) -> int | None:
-        """The first command of which a kernel met an id out of range, since the last call."""
+        """When all has ended: the first command of which a kernel met an id out of range."""
 
 
 class Gpu(Protocol):

@@ -41,7 +41,7 @@ from .quant import Array, Bytes
 from .queue import Crew, Job, Lane, Mark, Stopped, ThreadLane
 from .reference import CallbackFunction, Integers, World, input_commands
 from .result import KernelUse, MemoryTraffic, RunError, RunResult
-from .script import exists, upload_contract
+from .script import exists, symbol_values, upload_contract
 from .watch import NOBODY, Stretch, Watcher, WatchError
 from .window import Window
 from .work import Work
@@ -89,17 +89,6 @@ def run(
             machine.one_pass(pass_)
         machine.finish()
         return machine.result(schedule)
-
-
-def symbol_values(schedule: Schedule, given: Mapping[str, int]) -> dict[str, int]:
-    ranges = schedule.graph.ranges
-    for name, value in given.items():
-        if name not in ranges:
-            raise ValueError(f"there is no symbol {name}; known: {', '.join(ranges) or 'none'}")
-        low, high = ranges[name]
-        if not low <= value <= high:
-            raise ValueError(f"{name} is {value}; the proof covers {low} to {high}")
-    return {name: given.get(name, high) for name, (low, high) in ranges.items()}
 
 
 #: Commands that are one part.
@@ -171,6 +160,7 @@ class Machine:
             if any(rule.contract is Contract.UNORDERED for rule in device.copy)
         )
         self._running = False
+        self._latest = Stretch(0, 0, "main", HOST, "")
 
     def one_pass(self, pass_: int) -> None:
         """Issue a pass; what queues do may still go on when it returns (see :meth:`finish`).
@@ -184,6 +174,7 @@ class Machine:
             self._following = {i: later for i, _, later in input_commands(self.schedule, at)}
         if not self._running:
             self._running = True
+            self.work.begin()
             self.watcher.begin_run(self.work.arena, self.schedule, self.world.symbols)
         self.watcher.begin_pass(pass_)
         with _Stopping(self):
@@ -194,11 +185,11 @@ class Machine:
     def finish(self) -> None:
         """Wait until everything that was issued has ended."""
         with _Stopping(self):
-            self.crew.drain()
+            self._guarded(self._latest, self.crew.drain)
             index = self.work.faulty()
             if index is not None:
                 cause = OutOfRange("a kernel met an id outside the table that it selects from")
-                raise RunError(index, len(self.outputs) - 1, self._steps[index].stretch.text, cause)
+                raise RunError(index, self._latest.pass_, self._steps[index].stretch.text, cause)
         self._events.clear()
         self._last_wait.clear()
         self._running = False
@@ -213,12 +204,13 @@ class Machine:
     def _issue(self, step: _Step, pass_: int) -> None:
         command = step.command
         stretch = step.stretch if pass_ == 0 else replace(step.stretch, pass_=pass_)
+        self._latest = stretch
         if isinstance(command, Compute | SetInput | GetOutput | Callback):
             self._place(stretch, partial(self._job, stretch, command))
         elif isinstance(command, Copy | CopyExperts | FillBank):
             self._transfer(stretch, command)
         elif isinstance(command, Record | Wait | SyncEvent | SyncQueue):
-            self._order(stretch, command)
+            self._guarded(stretch, partial(self._order, stretch, command))
         else:
             raise TypeError(f"the runtime does not know the command {command.do}")
 
@@ -294,6 +286,9 @@ class Machine:
         flights.put(fly)
 
     def _lane(self, queue: str, flight: str = "") -> Lane:
+        lane = self.crew.lanes.get(queue + flight)
+        if lane is not None:
+            return lane
         gpu = self.hardware.gpus.get(self.schedule.queue_device(queue))
         make = ThreadLane if gpu is None else gpu.make_lane(self.watcher is not NOBODY)
         return self.crew.lane(queue + flight, make)

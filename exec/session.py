@@ -15,7 +15,8 @@ from .parallel import Team
 from .quant import Array, Bytes
 from .queue import Crew
 from .reference import CallbackFunction, World
-from .runtime import Machine, RunResult, symbol_values
+from .runtime import Machine, RunResult
+from .script import symbol_values
 from .watch import NOBODY, Watcher
 from .window import Window
 

@@ -128,8 +128,13 @@ class Work:
             self._prepared[index] = self._prepare(index, command)
         return partial(self._compute, self._prepared[index])
 
+    def begin(self) -> None:
+        """Nothing of this program runs, and its commands are about to be issued."""
+        for kernels in self._kernels.values():
+            kernels.begin()
+
     def faulty(self) -> int | None:
-        """A command of which a GPU's kernel met an id out of range, since the last call."""
+        """When all has ended: a command of which a GPU's kernel met an id out of range."""
         found = [kernels.faulty() for kernels in self._kernels.values()]
         return next((index for index in found if index is not None), None)
 

@@ -142,7 +142,9 @@ class DeviceWindow(Window):
     @cached_property
     def array(self) -> Any:
         """The bytes as kernels take them (of no bytes: some byte, which nobody touches)."""
-        return self._base[self._start : max(self._stop, self._start + 1)]
+        if not self.size:
+            return self._base[:1]
+        return self._base[self._start : self._stop]
 
     def __getitem__(self, part: slice) -> DeviceWindow:
         first, last, step = part.indices(self.size)
@@ -154,9 +156,10 @@ class DeviceWindow(Window):
 
     def fill(self, value: int) -> None:
         block = self.gpu.block(value)
-        for first in range(0, self.size, BLOCK):
-            part = self[first : first + BLOCK]
-            part.take(block[: part.size])
+        with self.gpu.issuing() as stream, self.gpu.on(stream):
+            for first in range(0, self.size, BLOCK):
+                part = self[first : first + BLOCK]
+                part.take(block[: part.size])
 
     def take(self, source: Bytes | Window) -> None:
         if not self.size:
@@ -230,13 +233,12 @@ class CudaKernels:
             )
         return self._launches[index, stream]
 
-    def faulty(self) -> int | None:
-        """Called when all streams have ended."""
-        found = np.flatnonzero(self._faults.fetch().view(np.int32))
-        if not len(found):
-            return None
+    def begin(self) -> None:
         self._faults.fill(0)
-        return int(found[0])
+
+    def faulty(self) -> int | None:
+        found = np.flatnonzero(self._faults.fetch().view(np.int32))
+        return int(found[0]) if len(found) else None
 
 
 def on_device(operand: Operand) -> Operand:

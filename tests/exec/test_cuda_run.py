@@ -13,6 +13,7 @@ from cuda_launches import held
 from cuda_simulator import LateEvent, LateStream, late, quicken
 from documents import moe, proved, selective
 from numba import cuda
+from numba.cuda.simulator import api
 from splitproof.exec.compare import compare
 from splitproof.exec.cpu.table import NoKernelError
 from splitproof.exec.cuda import moves, pointwise
@@ -248,6 +249,28 @@ def test_an_error_of_a_kernel_names_the_command(monkeypatch: pytest.MonkeyPatch)
     assert all((again[name] == before[name]).all() for name in before)
 
 
+def test_what_a_gpu_tells_late_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An illegal address comes with a later call: here with the wait for an event, or the last."""
+    program, hardware = chain(), gpu()
+    host: Any = hardware.gpus["gpu0"]
+    plain, own = api.stream.synchronize, host._host.handle
+
+    def fail(self: object) -> None:
+        if self is not own:
+            raise RuntimeError("an illegal memory access")
+        plain(own)
+
+    for module, due in (
+        (api.Event, r"command 24 \(wait for .*\), pass 0: RuntimeError: an illegal"),
+        (api.stream, r"command 25 \(get output y4\), pass 1: RuntimeError: an illegal"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "synchronize", fail)
+            with pytest.raises(RunError, match=due):
+                run(program, proved(program), hardware=hardware)
+    assert agrees(program, run(program, proved(program), hardware=hardware))
+
+
 def looked_up() -> Schedule:
     return document.from_dict({
         "format": "splitproof/1", "symbols": {"n_tokens": [1, 2]},
@@ -272,6 +295,14 @@ def test_an_id_out_of_range_names_the_command() -> None:
     assert agrees(program, on_gpu(program))
     with pytest.raises(RunError, match=r"command \d+ \(compute y\), pass \d: OutOfRange"):
         on_gpu(program, integers=(("ids", 0, (4,)), ("ids", 1, (4,))))
+    once = replace(program, repeat=1)
+    good, bad = ({"ids": np.array([number], np.int32)} for number in (3, -1))
+    with Session(once, proved(once), hardware=gpu(), symbols={"n_tokens": 1}) as session:
+        first = session.run(good)["y"].copy()
+        for _ in range(2):
+            with pytest.raises(RunError, match="OutOfRange"):
+                session.run(bad)
+            assert (session.run(good)["y"] == first).all()
 
 
 def test_too_little_memory_is_told_before_anything_is_taken(
