@@ -29,7 +29,7 @@ from splitproof.exec.trace import Trace, read_trace
 from splitproof.model import document
 from splitproof.model.certificate import CertificateError, certify
 from splitproof.model.command import SyncEvent, Wait
-from splitproof.model.device import Contract, CopyRule
+from splitproof.model.device import Contract, CopyRule, Memory
 from splitproof.model.plan.lower import lower
 from splitproof.model.plan.lowering import Lowering, lower_as
 from splitproof.model.plan.planner import plan
@@ -135,6 +135,34 @@ def test_a_second_run_of_a_session_gives_the_same_numbers() -> None:
     assert all((first[name] == again[name]).all() for name in first) and first
     uploads = {name: count.hits for name, count in session.result().banks.items()}
     assert set(uploads.values()) == {2}  # the second found what the first had brought
+
+
+def test_a_gpu_beside_a_device_of_threads() -> None:
+    """Products go from one to the other and back; each has its own memory, kernels and queues."""
+    plain = chain()
+    graph = plain.graph
+    gpu0, cpu = graph.devices
+    gpu0, gpu1 = (
+        replace(gpu0, name=name, memory=memory, reads=(memory,), waits_for=("gpu0", "gpu1"))
+        for name, memory in (("gpu0", "vram0"), ("gpu1", "vram1"))
+    )
+    tensors = tuple(
+        replace(t, pin="gpu1") if t.name in ("y2", "y4") else t for t in graph.tensors
+        if "#" not in t.name
+    )  # fmt: skip
+    graph = replace(
+        graph, devices=(gpu0, gpu1, cpu), tensors=tensors,
+        buffers=tuple(b for b in graph.buffers if b.name == "weights"),
+        memories=(*graph.memories, Memory("vram1")),
+    )  # fmt: skip
+    program = with_queues(plan(Schedule(graph, repeat=2)))
+    assert {split.device for split in program.splits or ()} == {"gpu0", "gpu1"}
+    certificate = certified(program)
+    for name in ("gpu0", "gpu1"):
+        hardware = Hardware({name: CudaGpu(0, name)})
+        assert agrees(program, run(program, certificate, hardware=hardware))
+    both = Hardware({name: CudaGpu(0, name) for name in ("gpu0", "gpu1")})
+    assert agrees(program, run(program, certificate, hardware=both))
 
 
 def test_a_watched_run_follows_the_order_of_the_proof() -> None:

@@ -59,7 +59,8 @@ def test_a_model_gives_the_recorded_logits(
     np.testing.assert_allclose(got, np.load(recorded("logits", f"{name}.npy"))[:2], atol=1e-4)
     assert launches.faults == [] and launches.count > 100
     kind = name.rpartition("-")[2]
-    assert {f"mul_mat {kind}", f"mul_mat_id {kind}", "quantise"} <= launches.names
+    assert {f"mul_mat {kind}", f"mul_mat_id {kind}"} <= launches.names
+    assert any(entry.startswith("quantise") for entry in launches.names)
     ops = {use.op for result in results for use in result.kernels}
     assert "mul_mat_id" in ops and not any(result.fallbacks for result in results)
     devices = {split.device for result in results for split in result.schedule.splits or ()}
