@@ -123,7 +123,9 @@ def test_selected_experts(monkeypatch: pytest.MonkeyPatch, contract: Contract) -
         assert agrees(program, on_gpu(program, integers=ids), integers=ids)
 
 
-def test_a_second_run_of_a_session_gives_the_same_numbers() -> None:
+def test_a_second_run_of_a_session_gives_the_same_numbers_and_asks_for_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     program = replace(with_queues(moe()), repeat=1)
     inputs = {
         "x": np.linspace(-1, 1, 64, dtype=np.float32).reshape(64, 1, 1),
@@ -131,7 +133,11 @@ def test_a_second_run_of_a_session_gives_the_same_numbers() -> None:
     }
     with Session(program, proved(program), hardware=gpu(), symbols={"n_tokens": 1}) as session:
         first = {name: value.copy() for name, value in session.run(inputs).items()}
+        asked: list[tuple[int, int]] = []
+        for name in ("allocate", "host_bytes"):
+            monkeypatch.setattr(CudaGpu, name, lambda self, *size: asked.append(size))
         again = session.run(inputs)
+    assert asked == []
     assert all((first[name] == again[name]).all() for name in first) and first
     uploads = {name: count.hits for name, count in session.result().banks.items()}
     assert set(uploads.values()) == {2}  # the second found what the first had brought
