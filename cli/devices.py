@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from itertools import product
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from .exec.cuda.table import TABLE
 from .model.decoder.site import Setting
+from .model.device import OpPattern
 from .model.document import read_value
 from .model.document_form import FORMAT, DeviceForm, Form, MemoryForm, Name
 from .model.fault import DocumentError, Fault
 from .model.form_fault import find_fault
 from .model.json_place import parse, placed, read_text
+from .model.ops import OPS
 from .output import CliError
 
 #: One asynchronous device with a queue for copies, and the CPU.  Everything lies in the device's
@@ -38,8 +43,9 @@ Places = Annotated[
 
 
 class DevicesForm(Form, frozen=True, kw_only=True):
-    """What ``run --devices`` reads.  What no pattern of ``weights`` matches stays in the file, in
-    host memory, and what none of ``cache`` matches lies there too."""
+    """What ``run --devices`` reads.  A device called ``cuda0`` is that GPU; if it has no ``ops``,
+    they are those that there are kernels for.  What no pattern of ``weights`` matches stays in the
+    file, in host memory, and what none of ``cache`` matches lies there too."""
 
     memories: dict[Name, MemoryForm]
     devices: Annotated[list[DeviceForm], Meta(min_length=1)]
@@ -47,14 +53,57 @@ class DevicesForm(Form, frozen=True, kw_only=True):
     cache: Places = msgspec.field(default_factory=list)
 
 
-def read_devices(path: str | None) -> Setting:
-    """The setting of a file; of :data:`DEFAULT` for ``None``.  ``CliError`` with its place."""
+#: The name of a device that is a GPU, with its number.
+_CUDA = re.compile(r"cuda(\d+)")
+
+
+def read_devices(text: str | None) -> Setting:
+    """The setting of a file, or of names: ``cuda0,cpu``; of :data:`DEFAULT` for ``None``.
+
+    ``CliError`` with its place.
+    """
     try:
-        if path is None:
+        if text is None:
             return _setting(DEFAULT, "the default devices")
-        return _setting(read_text(path), path)
+        names = text.split(",")
+        if all(_CUDA.fullmatch(name) or name == "cpu" for name in names):
+            return _named(text, names)
+        return _setting(read_text(text), text)
     except DocumentError as error:
         raise CliError(str(error)) from None
+
+
+def _named(text: str, names: list[str]) -> Setting:
+    """One GPU, with everything but the experts in its memory, and the CPU; or the CPU alone."""
+    gpus = [name for name in names if name != "cpu"]
+    if names != [*gpus, "cpu"] or len(gpus) > 1:
+        raise CliError(
+            f"--devices {text}: one GPU and the CPU were due, as cuda0,cpu; for more a file says "
+            "what lies where"
+        )
+    if not gpus:
+        return Setting()
+    return _setting(DEFAULT.replace("gpu0", gpus[0]), text)
+
+
+def cuda_ops() -> tuple[OpPattern, ...]:
+    """What CUDA kernels compute, as a device declares it: by the op and the types of as many
+    sources as it always has."""
+    found = []
+    for row in TABLE:
+        most = 1 + OPS[row.op].sources[0]
+        types = (row.types + row.types[-1:] * most)[:most]
+        operands = ["dst", *(f"src{number}" for number in range(most - 1))]
+        for chosen in product(*(pattern.split("|") for pattern in types)):
+            named = zip(operands, chosen, strict=True)
+            found.append(OpPattern(row.op, tuple((o, kind) for o, kind in named if kind != "*")))
+    return tuple(found)
+
+
+def gpu_numbers(setting: Setting) -> dict[str, int]:
+    """Of the devices that are GPUs by their name, ``cudaN``: N."""
+    found = {device.name: _CUDA.fullmatch(device.name) for device in setting.devices}
+    return {name: int(match[1]) for name, match in found.items() if match is not None}
 
 
 def _setting(text: str, source: str) -> Setting:
@@ -74,10 +123,15 @@ def _setting(text: str, source: str) -> Setting:
         for key, places in (("weights", form.weights), ("cache", form.cache)):
             for number, (pattern, memory) in enumerate(places):
                 _hold(pattern, memory, (key, number), form)
+    devices = tuple(
+        replace(device, ops=cuda_ops())
+        if _CUDA.fullmatch(device.name) and device.ops is None
+        else device
+        for device in graph.devices
+    )
     return Setting(
-        graph.memories, graph.devices, tuple(form.weights), graph.devices[-1].memory,
-        tuple(form.cache),
-    )  # fmt: skip
+        graph.memories, devices, tuple(form.weights), devices[-1].memory, tuple(form.cache)
+    )
 
 
 def _hold(pattern: str, memory: str, path: tuple[str, int], form: DevicesForm) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from .devices import read_devices
+from .devices import gpu_numbers, read_devices
+from .exec.cpu.table import NoKernelError
 from .exec.generate import MOST_TOKENS, GenerateError, Generation, Generator, greedy
+from .exec.hardware import THREADS, Hardware, HardwareError, MemoryShortError
 from .exec.programs import Policy
 from .exec.runtime import RunError
 from .exec.watch import Watcher
@@ -32,10 +34,10 @@ from .text import render
 class Request:
     """What a person asks of a model.  ``decode``: tokens after the prompt ``tokens``.
 
-    ``logits``: where they are written.  ``devices``: a file of them.  ``cache``: bytes of an
-    expert cache on each device, ``force_cache``: even a useless one; ``prefetch``: a policy and
-    its slots; ``programs``: a folder for the documents that were proved; ``ubatch``: the most
-    tokens of a pass.
+    ``logits``: where they are written.  ``devices``: a file of them, or their names.  ``cache``:
+    bytes of an expert cache on each device, ``force_cache``: even a useless one; ``prefetch``: a
+    policy and its slots; ``programs``: a folder for the documents that were proved; ``ubatch``:
+    the most tokens of a pass; ``sanitize``: whether each byte is watched.
     """
 
     file: str
@@ -50,6 +52,7 @@ class Request:
     programs: str | None = None
     ubatch: int = MOST_TOKENS
     time_limit: float | None = None
+    sanitize: bool = False
 
     @property
     def setting(self) -> Setting | None:
@@ -74,6 +77,9 @@ def run_model(request: Request, watcher: Watcher, form: str, quiet: bool) -> Non
     if request.programs is not None and not Path(request.programs).is_dir():
         raise CliError(f"{request.programs}: there is no such folder")
     setting = request.setting
+    hardware = _hardware(setting)
+    if request.sanitize and hardware.gpus:
+        raise CliError("--sanitize follows bytes of host memory, which a GPU's are not")
 
     def certificate(schedule: Schedule) -> Certificate:
         found = prove(f"{file}: {schedule.name}", schedule, request.time_limit, form, quiet)
@@ -87,12 +93,13 @@ def run_model(request: Request, watcher: Watcher, form: str, quiet: bool) -> Non
         with Generator(
             model, certificate, context=context, setting=setting, policy=request.policy,
             ubatch=request.ubatch, threads=request.threads, watcher=watcher,
+            hardware=hardware,
         ) as generator:  # fmt: skip
             outcome = _generate(generator, model, request, quiet)
-    except (GenerateError, ModelError, PlanError) as error:
+    except (GenerateError, ModelError, PlanError, HardwareError, MemoryShortError) as error:
         text = str(error)
         raise CliError(text if text.startswith(file) else f"{file}: {text}") from None
-    except RunError as error:
+    except (RunError, NoKernelError) as error:
         raise CliError(f"{file}: {error}") from None
     except OSError as error:
         raise CliError(reason(error)) from None
@@ -104,6 +111,18 @@ def run_model(request: Request, watcher: Watcher, form: str, quiet: bool) -> Non
         emit_json(outcome_to_dict(outcome))
     else:
         emit(render(list(outcome_items(outcome, quiet)), sys.stdout))
+
+
+def _hardware(setting: Setting | None) -> Hardware:
+    numbers = gpu_numbers(setting) if setting is not None else {}
+    if not numbers:
+        return THREADS
+    from .exec.cuda.opening import NoGpuError, open_gpus  # Numba takes a third of a second
+
+    try:
+        return open_gpus(numbers)
+    except NoGpuError as error:
+        raise CliError(str(error)) from None
 
 
 def _generate(generator: Generator, model: ModelFile, request: Request, quiet: bool) -> Outcome:

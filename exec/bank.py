@@ -17,13 +17,14 @@ from ..model.command import FillBank
 from ..model.graph import Bank
 from ..model.schedule import Schedule
 from .arena import Arena, ArenaError
-from .operand import Operand
+from .operand import PLAIN, Operand
 from .traffic import Traffic
+from .window import Window, move_bytes
 
 _POLICIES = {"lru-slots": lru_slots}
 
 #: ``(from, to)``: views of equal shape.
-Piece = tuple[NDArray[Any], NDArray[Any]]
+Piece = tuple[NDArray[Any] | Window, NDArray[Any] | Window]
 
 
 class BankError(ValueError):
@@ -104,7 +105,7 @@ class RunningBanks:
         """Read the ids and take one step of the policy; nothing is written to a bank yet."""
         banks = self._banks(command)
         first = banks[0]
-        flat = [int(i) for i in self._arena.operand(command.ids).array.reshape(-1)]
+        flat = [int(i) for i in self._arena.operand(command.ids).here.array.reshape(-1)]
         experts = self._arena.operand(first.caches).ne[2]
         if flat and max(flat) >= experts:
             raise BankError(f"expert {max(flat)} of {command.ids}: {first.caches} has {experts}")
@@ -123,11 +124,15 @@ class RunningBanks:
     def _tables(self, command: FillBank, values: Sequence[int]) -> Iterator[Piece]:
         for name in (command.slot_ids, command.slot_map):
             if name is not None:
-                target = self._arena.operand(name).array
-                yield np.array(values, target.dtype).reshape(target.shape), target
+                target = self._arena.operand(name)
+                table = np.array(values, PLAIN[target.dtype]).reshape(target.ne[::-1])
+                if target.layout.packed:
+                    yield table.reshape(-1).view(np.uint8), target.data
+                else:
+                    yield table, target.array
                 # What the host writes to its own memory is no transfer.
                 if not self.table_on_host(command):
-                    self._traffic.add(command.ids, name, target.nbytes)
+                    self._traffic.add(command.ids, name, target.layout.nbytes)
 
     def table_on_host(self, command: FillBank) -> bool:
         """Whether the host writes the slot ids or the map itself, rather than the queue."""
@@ -166,7 +171,7 @@ class RunningBanks:
 def move(pieces: Sequence[Piece]) -> None:
     """Copy each piece."""
     for source, target in pieces:
-        target[...] = source
+        move_bytes(source, target)
 
 
 def merged(uploads: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:

@@ -17,6 +17,7 @@ from ..model.decoder.site import Setting
 from ..model.plan.planner import plan
 from ..model.read.gguf import ModelFile
 from ..model.schedule import Schedule
+from .hardware import THREADS, Hardware
 from .parallel import Team
 from .programs import COMPACT_FROM, Plan, Policy, program
 from .quant import Array, Bytes
@@ -24,6 +25,7 @@ from .queue import Crew
 from .session import Session
 from .watch import NOBODY, Watcher
 from .weights import SharedBanks, model_buffers
+from .window import Window
 
 Prove = Callable[[Schedule], Certificate]
 
@@ -62,7 +64,7 @@ class Generator:
     ``watch``: beginnings of names of tensors whose values are kept in ``watched``.  ``threads``:
     of large products; :meth:`close` stops them and those of the queues.  ``compact_from``: bytes
     of results in one pass from which on these share bytes where they are dead.  ``watcher``: is
-    told of everything that starts and ends in a run.
+    told of everything that starts and ends in a run.  ``hardware``: devices that are GPUs.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Generator:
         threads: int = 1,
         compact_from: int = COMPACT_FROM,
         watcher: Watcher = NOBODY,
+        hardware: Hardware = THREADS,
     ) -> None:
         self.model, self.prove, self.plan = model, prove, plan
         self.setting, self.watch = setting or Setting(), tuple(watch)
@@ -94,8 +97,9 @@ class Generator:
         self._programs: dict[Batch, tuple[Built, Session]] = {}
         #: what was asked for and has no effect, by batch
         self.idle: dict[Batch, tuple[str, ...]] = {}
-        self._buffers: dict[str, Bytes] | None = None
-        self._banks = SharedBanks()
+        self._buffers: dict[str, Bytes | Window] | None = None
+        self.hardware = hardware
+        self._banks = SharedBanks(self.hardware)
 
     # -- programs ---------------------------------------------------------------------------
 
@@ -114,11 +118,12 @@ class Generator:
             with self.timing.phase("load"):
                 if self._buffers is None:
                     graph = built.schedule.graph
-                    self._buffers = model_buffers(self.model, graph, built.loaded)
+                    self._buffers = model_buffers(self.model, graph, built.loaded, self.hardware)
                 banks, states = self._banks.of(made.schedule)
                 session = Session(
                     made.schedule, certificate, buffers={**self._buffers, **banks},
                     team=self.team, crew=self.crew, states=states, watcher=self.watcher,
+                    hardware=self.hardware,
                 )  # fmt: skip
             self._programs[batch] = built, session
         return self._programs[batch]

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ..model.command import Compute
 from ..model.device import Usage
 from ..model.schedule import Schedule
 from ..model.tensor import DType, Tensor, dtype
@@ -138,3 +139,18 @@ class Layouts:
             tensor.name, tensor.type, (ne[0], ne[1], ne[2], ne[3]), (nb[0], nb[1], nb[2], nb[3]),
             space, offset, values, known=not tensor.about,
         )  # fmt: skip
+
+
+def mentioned_tensors(schedule: Schedule) -> tuple[str, ...]:
+    """Every tensor that has bytes: the declared ones, and the copies that the program names."""
+    names = dict.fromkeys(tensor.name for tensor in schedule.graph.tensors)
+    for command in schedule.program or ():
+        if isinstance(command, Compute):
+            node = schedule.graph.node(command.node)
+            names.update(dict.fromkeys(schedule.bound(command, i) for i in range(len(node.src))))
+            continue
+        for attribute in ("src", "dst", "ids", "tensor", "slot_ids", "slot_map"):
+            name = getattr(command, attribute, None)
+            if name is not None:
+                names[name] = None
+    return tuple(names)

@@ -23,6 +23,7 @@ from .memory import POISON, VersionArray, Versions
 from .reference import World
 from .shadow import Clash, Shadow
 from .watch import Stretch, Watcher, WatchError
+from .window import Window
 
 
 class SanitizeError(WatchError):
@@ -91,6 +92,8 @@ class Monitor(Watcher):
 
     def _lasting_shadow(self, arena: Arena, space: str) -> Shadow:
         raw = arena.space(space)
+        if isinstance(raw, Window):
+            raise SanitizeError(f"{space} lies in the memory of a GPU, which is not watched")
         address = int(raw.ctypes.data)
         if address not in self._lasting:
             first = 1 + sum(len(shadow.version) for _, shadow in self._lasting.values())

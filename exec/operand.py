@@ -81,6 +81,11 @@ class Operand:
         """Whether the blocks of each row follow each other."""
         return self.layout.counts[0] == 1 or self.layout.nb[0] == self.layout.dtype.block_bytes
 
+    @property
+    def here(self) -> Operand:
+        """Itself, or a copy where the host can read it."""
+        return self
+
     def packed(self) -> Bytes:
         """The bytes in logical order: the window itself if it has no holes, else gathered."""
         if self.layout.packed:

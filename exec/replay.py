@@ -22,6 +22,7 @@ from .compute import ComputeTask
 from .experts import CopyExpertsTask, FillTask, map_values
 from .interleave import Bias, checked_moves, issue_order, random_moves, step_of
 from .judge import WrongRead, WrongValue
+from .layout import mentioned_tensors
 from .memory import Memory
 from .quant import from_array
 from .reference import CallbackFunction, Integers, World, input_commands, sequential
@@ -254,21 +255,6 @@ def _task(run: Execution, part: Part) -> Task:
         case FillBank():
             return FillTask(run, part, command)
     raise TypeError(f"{part}: no way to execute {command.do}")
-
-
-def mentioned_tensors(schedule: Schedule) -> tuple[str, ...]:
-    """Every tensor that has bytes: the declared ones, and the copies that the program names."""
-    names = dict.fromkeys(tensor.name for tensor in schedule.graph.tensors)
-    for command in schedule.program or ():
-        if isinstance(command, Compute):
-            node = schedule.graph.node(command.node)
-            names.update(dict.fromkeys(schedule.bound(command, i) for i in range(len(node.src))))
-            continue
-        for attribute in ("src", "dst", "ids", "tensor", "slot_ids", "slot_map"):
-            name = getattr(command, attribute, None)
-            if name is not None:
-                names[name] = None
-    return tuple(names)
 
 
 def _touched(schedule: Schedule, counterexample: Counterexample) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..model.schedule import Schedule
 from .bank import BankCounters, ExpertCopyCounters
 from .quant import Array
+from .unsupported import UnsupportedOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +55,14 @@ class RunResult:
     def fallbacks(self) -> int:
         """How many computes ran on the reference for want of a kernel."""
         return sum(use.count for use in self.kernels if not use.compiled)
+
+
+class RunError(RuntimeError):
+    """A command that failed; the message names it, and the cause is the original error."""
+
+    def __init__(self, index: int, pass_: int, text: str, cause: BaseException) -> None:
+        what = str(cause)
+        if not isinstance(cause, UnsupportedOp):
+            what = f"{type(cause).__name__}: {what}"
+        super().__init__(f"command {index} ({text}), pass {pass_}: {what}")
+        self.index, self.pass_, self.text = index, pass_, text

@@ -34,14 +34,16 @@ from ..model.device import HOST, Contract
 from ..model.plan.lower import lower
 from ..model.schedule import Schedule
 from ..model.symbol import ALWAYS
+from .functions import OutOfRange
+from .hardware import THREADS, Hardware
 from .parallel import Team
 from .quant import Array, Bytes
-from .queue import Crew, Job, Lane, Stopped
+from .queue import Crew, Job, Lane, Mark, Stopped, ThreadLane
 from .reference import CallbackFunction, Integers, World, input_commands
-from .result import KernelUse, MemoryTraffic, RunResult
-from .script import exists, upload_contract
-from .unsupported import UnsupportedOp
+from .result import KernelUse, MemoryTraffic, RunError, RunResult
+from .script import exists, symbol_values, upload_contract
 from .watch import NOBODY, Stretch, Watcher, WatchError
+from .window import Window
 from .work import Work
 
 _T = TypeVar("_T")
@@ -50,17 +52,6 @@ FLIGHT = "~"
 
 
 __all__ = ["KernelUse", "Machine", "MemoryTraffic", "RunError", "RunResult", "run"]
-
-
-class RunError(RuntimeError):
-    """A command that failed; the message names it, and the cause is the original error."""
-
-    def __init__(self, index: int, pass_: int, text: str, cause: BaseException) -> None:
-        what = str(cause)
-        if not isinstance(cause, UnsupportedOp):
-            what = f"{type(cause).__name__}: {what}"
-        super().__init__(f"command {index} ({text}), pass {pass_}: {what}")
-        self.index, self.pass_, self.text = index, pass_, text
 
 
 def run(
@@ -73,13 +64,14 @@ def run(
     inputs: Mapping[tuple[str, int], Array] | None = None,
     integers: Integers = (),
     watcher: Watcher = NOBODY,
+    hardware: Hardware = THREADS,
 ) -> RunResult:
     """Run ``repeat`` passes of a schedule that was proved.
 
     ``symbols``: upper bounds where none are given.  ``callbacks``, ``inputs``, ``integers``: as
     for ``run_reference``, so that both runs can be given the same; arrays are copied when the
     program sets the input.  A split-level schedule is lowered first.  ``watcher``: is told of
-    everything that starts and ends.
+    everything that starts and ends.  ``hardware``: devices that are GPUs.
 
     ``CertificateError`` if the certificate is not a proof of exactly this document;
     ``ValueError`` for a symbol that does not exist or is out of its range; ``RunError`` names
@@ -92,22 +84,11 @@ def run(
         program, symbol_values(schedule, symbols or {}), seed, fixed, callbacks or {}, inputs or {}
     )
     with Crew() as crew:
-        machine = Machine(world, crew=crew, watcher=watcher)
+        machine = Machine(world, crew=crew, watcher=watcher, hardware=hardware)
         for pass_ in range(program.repeat):
             machine.one_pass(pass_)
         machine.finish()
         return machine.result(schedule)
-
-
-def symbol_values(schedule: Schedule, given: Mapping[str, int]) -> dict[str, int]:
-    ranges = schedule.graph.ranges
-    for name, value in given.items():
-        if name not in ranges:
-            raise ValueError(f"there is no symbol {name}; known: {', '.join(ranges) or 'none'}")
-        low, high = ranges[name]
-        if not low <= value <= high:
-            raise ValueError(f"{name} is {value}; the proof covers {low} to {high}")
-    return {name: given.get(name, high) for name, (low, high) in ranges.items()}
 
 
 #: Commands that are one part.
@@ -130,8 +111,8 @@ class _Step:
         return cls(command, Stretch(index, 0, "main", queue, text), guarded)
 
 
-#: Where the latest record of an event stands: a place in the lane's order, or the host's own.
-_Recorded = tuple[Lane | None, int, Stretch]
+#: Where the latest record of an event stands: a point of its lane, or the host's own.
+_Recorded = tuple[Mark | None, Stretch]
 
 
 class Machine:
@@ -141,22 +122,23 @@ class Machine:
     threads that share large products (default: the calling one alone).  ``crew``: the threads
     of queues; whoever made it closes it (default: one of its own, for :meth:`close`).
     ``states``: what banks hold, shared by programs with the same banks.  ``watcher``: is told of
-    everything that starts and ends.
+    everything that starts and ends.  ``hardware``: devices that are GPUs.
     """
 
     def __init__(
         self,
         world: World,
-        buffers: Mapping[str, Bytes] | None = None,
+        buffers: Mapping[str, Bytes | Window] | None = None,
         team: Team | None = None,
         *,
         crew: Crew | None = None,
         states: dict[str, SlotState] | None = None,
         watcher: Watcher = NOBODY,
+        hardware: Hardware = THREADS,
     ) -> None:
         self.world, self.schedule, self.watcher = world, world.schedule, watcher
-        self.crew = crew or Crew()
-        self.work = Work(world, buffers, team or Team(1), states)
+        self.crew, self.hardware = crew or Crew(), hardware
+        self.work = Work(world, buffers, team or Team(1), states, self.hardware)
         self.outputs: list[dict[str, Array]] = []
         self.prefetches = 0
         self._steps = [
@@ -171,8 +153,14 @@ class Machine:
         #: unordered transfers start after the last wait of their queue
         self._last_wait: dict[str, _Recorded] = {}
         #: where the staging memory of a command is written from, and by when that has been done
-        self._staged: dict[int, tuple[Lane, int]] = {}
+        self._staged: dict[int, Mark] = {}
+        self._flying = frozenset(
+            device.name
+            for device in self.schedule.graph.devices
+            if any(rule.contract is Contract.UNORDERED for rule in device.copy)
+        )
         self._running = False
+        self._latest = Stretch(0, 0, "main", HOST, "")
 
     def one_pass(self, pass_: int) -> None:
         """Issue a pass; what queues do may still go on when it returns (see :meth:`finish`).
@@ -186,6 +174,7 @@ class Machine:
             self._following = {i: later for i, _, later in input_commands(self.schedule, at)}
         if not self._running:
             self._running = True
+            self.work.begin()
             self.watcher.begin_run(self.work.arena, self.schedule, self.world.symbols)
         self.watcher.begin_pass(pass_)
         with _Stopping(self):
@@ -196,7 +185,11 @@ class Machine:
     def finish(self) -> None:
         """Wait until everything that was issued has ended."""
         with _Stopping(self):
-            self.crew.drain()
+            self._guarded(self._latest, self.crew.drain)
+            index = self.work.faulty()
+            if index is not None:
+                cause = OutOfRange("a kernel met an id outside the table that it selects from")
+                raise RunError(index, self._latest.pass_, self._steps[index].stretch.text, cause)
         self._events.clear()
         self._last_wait.clear()
         self._running = False
@@ -211,12 +204,13 @@ class Machine:
     def _issue(self, step: _Step, pass_: int) -> None:
         command = step.command
         stretch = step.stretch if pass_ == 0 else replace(step.stretch, pass_=pass_)
+        self._latest = stretch
         if isinstance(command, Compute | SetInput | GetOutput | Callback):
             self._place(stretch, partial(self._job, stretch, command))
         elif isinstance(command, Copy | CopyExperts | FillBank):
             self._transfer(stretch, command)
         elif isinstance(command, Record | Wait | SyncEvent | SyncQueue):
-            self._order(stretch, command)
+            self._guarded(stretch, partial(self._order, stretch, command))
         else:
             raise TypeError(f"the runtime does not know the command {command.do}")
 
@@ -245,9 +239,8 @@ class Machine:
         if isinstance(command, Copy) and not staged:
             self._place(stretch, lambda: self.work.copy(command), contract)
             return
-        if staged and index in self._staged:  # its memory still holds the pass before
-            lane, number = self._staged[index]
-            lane.reach(number)
+        if index in self._staged:  # its memory still holds the pass before
+            self._staged[index].reach()
 
         reading = replace(stretch, part="read", queue=HOST)
 
@@ -264,9 +257,9 @@ class Machine:
             self.watcher.banks(self.work.banks.occupied)
         written = replace(stretch, part="write")
         self._place(written, lambda: job, contract)
-        if staged:
-            lane = self.crew.lane(written.queue)
-            self._staged[index] = lane, lane.issued
+        if staged or (isinstance(command, FillBank) and written.queue != HOST):
+            flight = FLIGHT if contract is Contract.UNORDERED else ""
+            self._staged[index] = self._lane(written.queue, flight).mark()
 
     def _place(
         self, stretch: Stretch, make: Callable[[], Job], contract: Contract | None = None
@@ -277,24 +270,33 @@ class Machine:
             return
         job = self._guarded(stretch, make)
         token = self.watcher.issue(stretch)
-        lane = self.crew.lane(stretch.queue)
         if contract is not Contract.UNORDERED:
-            lane.put(partial(self._run, stretch, token, job))
+            lane = self._lane(stretch.queue)
+            lane.put(partial(self._run, lane, stretch, token, job))
             return
         after = self._last_wait.get(stretch.queue)
         loose = replace(stretch, loose=True)
+        flights = self._lane(stretch.queue, FLIGHT)
 
         def fly() -> None:
             if after is not None:
                 self._reach(after, loose)
-            self._run(loose, token, job)
+            self._run(flights, loose, token, job)
 
-        self.crew.lane(stretch.queue + FLIGHT).put(fly)
+        flights.put(fly)
 
-    def _run(self, stretch: Stretch, token: object, job: Job) -> None:
-        """In the thread of a queue."""
+    def _lane(self, queue: str, flight: str = "") -> Lane:
+        lane = self.crew.lanes.get(queue + flight)
+        if lane is not None:
+            return lane
+        gpu = self.hardware.gpus.get(self.schedule.queue_device(queue))
+        make = ThreadLane if gpu is None else gpu.make_lane(self.watcher is not NOBODY)
+        return self.crew.lane(queue + flight, make)
+
+    def _run(self, lane: Lane, stretch: Stretch, token: object, job: Job) -> None:
+        """In a job of a lane."""
         self.watcher.start(stretch, token)
-        self._guarded(stretch, job)
+        self._guarded(stretch, partial(lane.carry_out, job))
         self.watcher.end(stretch)
 
     def _now(self, stretch: Stretch, job: Callable[[], _T]) -> _T:
@@ -328,26 +330,27 @@ class Machine:
         queue = stretch.queue
         if queue == HOST:
             self._now(stretch, _nothing)
-            self._events[command.event] = None, 0, stretch
+            self._events[command.event] = None, stretch
             return
-        lane, flights = self.crew.lane(queue), self.crew.lanes.get(queue + FLIGHT)
-        flown = flights.issued if flights is not None else 0
+        lane, flights = self._lane(queue), self.crew.lanes.get(queue + FLIGHT)
+        landed, flown = (flights.mark(), flights.issued) if flights is not None else (None, 0)
         token = self.watcher.issue(stretch)
 
         def job() -> None:
-            if flights is not None:
-                flights.reach(flown)
-            self.watcher.start(stretch, token, queue + FLIGHT if flights is not None else "", flown)
+            if landed is not None:
+                lane.follow(landed)
+            self.watcher.start(stretch, token, queue + FLIGHT if landed is not None else "", flown)
             self.watcher.end(stretch)
 
-        self._events[command.event] = lane, lane.put(job), stretch
+        lane.put(job)
+        self._events[command.event] = lane.mark(), stretch
 
     def _await(self, stretch: Stretch, command: Wait | SyncEvent) -> None:
         """A wait means the latest record; one that means none orders nothing."""
         queue, record = stretch.queue, self._events.get(command.event)
         if record is not None and queue != HOST:
             waiter = self.schedule.graph.device(self.schedule.queue_device(queue))
-            if not waiter.may_wait_for(self.schedule.queue_device(record[2].queue)):
+            if not waiter.may_wait_for(self.schedule.queue_device(record[1].queue)):
                 record = None
         token = self.watcher.issue(stretch)
 
@@ -360,15 +363,19 @@ class Machine:
 
         if queue == HOST:
             job()
-        else:
-            lane = self.crew.lane(queue)
-            self._last_wait[queue] = lane, lane.put(job), stretch
+            return
+        lane = self._lane(queue)
+        lane.put(job)
+        if self.schedule.queue_device(queue) in self._flying:
+            self._last_wait[queue] = lane.mark(), stretch
 
     def _reach(self, record: _Recorded, waiter: Stretch) -> None:
-        """Come back when the record has been reached."""
-        lane, number, stretch = record
-        if lane is not None:
-            lane.reach(number)
+        """What the waiter's lane does next, or the host, is after the record."""
+        mark, stretch = record
+        if mark is not None and waiter.queue == HOST:
+            mark.reach()
+        elif mark is not None:
+            self._lane(waiter.queue, FLIGHT if waiter.loose else "").follow(mark)
         self.watcher.saw(waiter, stretch)
 
     def _now_after(self, stretch: Stretch, queue: str) -> None:
@@ -381,7 +388,7 @@ class Machine:
         self._now(stretch, _nothing)
 
     def _reach_all(self, lane: Lane, waiter: Stretch) -> None:
-        lane.reach(lane.issued)
+        lane.drain()
         self.watcher.drained(waiter, lane.name)
 
     # -- results --------------------------------------------------------------------------------

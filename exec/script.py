@@ -96,6 +96,19 @@ class Script:
         return tuple(dict.fromkeys((part.command, part.iteration) for part in self.parts))
 
 
+def symbol_values(schedule: Schedule, given: Mapping[str, int]) -> dict[str, int]:
+    """A value for each symbol: the given one, else its upper bound.  ``ValueError`` for a symbol
+    that there is not, and for a value that the proof does not cover."""
+    ranges = schedule.graph.ranges
+    for name, value in given.items():
+        if name not in ranges:
+            raise ValueError(f"there is no symbol {name}; known: {', '.join(ranges) or 'none'}")
+        low, high = ranges[name]
+        if not low <= value <= high:
+            raise ValueError(f"{name} is {value}; the proof covers {low} to {high}")
+    return {name: given.get(name, high) for name, (low, high) in ranges.items()}
+
+
 def unroll(schedule: Schedule, symbols: Mapping[str, int]) -> Script:
     """The script of a program-level schedule.  ``ValueError`` below that level."""
     if schedule.program is None:

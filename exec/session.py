@@ -10,12 +10,15 @@ from ..model.certificate import Certificate
 from ..model.command import SetInput
 from ..model.plan.lower import lower
 from ..model.schedule import Schedule
+from .hardware import THREADS, Hardware
 from .parallel import Team
 from .quant import Array, Bytes
 from .queue import Crew
 from .reference import CallbackFunction, World
-from .runtime import Machine, RunResult, symbol_values
+from .runtime import Machine, RunResult
+from .script import symbol_values
 from .watch import NOBODY, Watcher
+from .window import Window
 
 
 class SessionError(ValueError):
@@ -32,7 +35,7 @@ class Session:
     the proof calls their content at the start.  ``team``: threads that share large products;
     ``crew``: those of queues; whoever made them closes them (the session its own, by
     :meth:`close`).  ``states``: what banks hold, shared as their buffers are.  ``watcher``: is
-    told of everything that starts and ends.
+    told of everything that starts and ends.  ``hardware``: devices that are GPUs.
 
     ``CertificateError`` if the certificate is not a proof of exactly this schedule.
     """
@@ -43,12 +46,13 @@ class Session:
         certificate: Certificate,
         *,
         symbols: Mapping[str, int] | None = None,
-        buffers: Mapping[str, Bytes] | None = None,
+        buffers: Mapping[str, Bytes | Window] | None = None,
         callbacks: Mapping[str, CallbackFunction] | None = None,
         team: Team | None = None,
         crew: Crew | None = None,
         states: dict[str, SlotState] | None = None,
         watcher: Watcher = NOBODY,
+        hardware: Hardware = THREADS,
     ) -> None:
         certificate.require(document.digest(schedule))
         if schedule.repeat != 1:
@@ -59,7 +63,9 @@ class Session:
         self._names = {c.tensor for c in program.program or () if isinstance(c, SetInput)}
         values = symbol_values(program, symbols or {})
         world = World(program, values, 0, {}, callbacks or {}, self._inputs)
-        self._machine = Machine(world, buffers, team, crew=crew, states=states, watcher=watcher)
+        self._machine = Machine(
+            world, buffers, team, crew=crew, states=states, watcher=watcher, hardware=hardware
+        )
 
     def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         """One pass.  Arrays have the shape of their tensor, innermost first; they are copied.

@@ -79,9 +79,10 @@ FOR_MODELS = (
 @option(
     "--devices",
     type=click.Path(),
-    metavar="FILE",
-    help="GGUF: devices, and where weights and cache lie.  Default: the CPU; with --moe-cache and "
-    "--prefetch one more device with a memory of its own.",
+    metavar="NAMES|FILE",
+    help="GGUF: a GPU and the CPU, as cuda0,cpu; or a file of devices, and where weights and cache "
+    "lie.  Default: the CPU; with --moe-cache and --prefetch one more device with a memory of its "
+    "own, which a thread stands for.",
 )
 @option(
     "--moe-cache",
@@ -180,7 +181,7 @@ def command(
         request = Request(
             file, tokens, decode, logits=logits, threads=threads, devices=devices, cache=cache,
             force_cache=force_cache, prefetch=prefetch, programs=programs, ubatch=ubatch,
-            time_limit=time_limit,
+            time_limit=time_limit, sanitize=sanitize,
         )  # fmt: skip
         with watching(trace, sanitize) as watcher:
             run_model(request, watcher, form, quiet)

@@ -96,14 +96,19 @@ class Choice:
 def choose(node: Node, operands: Sequence[Operand]) -> Choice:
     """The kernel of a node; ``operands``: its destination, then its sources.  ``NoKernelError``."""
     types = [operand.dtype for operand in operands]
-    index = _WEIGHT.get(node.op, 1)
-    weight, _ = file_type(operands[index if index < len(types) else 0].layout.dtype)
+    weight = weight_type(node, operands)
     for row in TABLE:
         if row.op == node.op and row.takes(types):
             kernel = None if row.module is None else _load(row.module, row.op)
             return Choice(node.op, weight, kernel)
     known = "no row in the kernel table" if node.op in OPS else "no such op"
     raise NoKernelError(f"{node.op} {node.dst}: {known}")
+
+
+def weight_type(node: Node, operands: Sequence[Operand]) -> str:
+    """The type that names a kernel in a report."""
+    index = _WEIGHT.get(node.op, 1)
+    return file_type(operands[index if index < len(operands) else 0].layout.dtype)[0]
 
 
 def _load(module: str, name: str) -> Kernel:

@@ -33,6 +33,7 @@ TABLE: tuple[Row, ...] = (
     Row("argsort", ("i32", "f32"), "rows"),
     Row("top_k", ("i32", "f32"), "rows"),
     Row("get_rows", ("f32", _WEIGHTS, "i32"), "rows"),
+    Row("get_rows", ("i32", "i32", "i32"), "slots"),
     Row("set_rows", ("f32|f16", "f32", "i32|i64", "*"), "rows"),
     *(Row(op, ("f32",), "pointwise") for op in (*_POINTWISE, *_GATES)),
     Row("rope", ("f32", "f32", "i32", "f32"), "rotate"),

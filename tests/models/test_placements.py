@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from nano import FEW, llama_tensors, model_path, prove, tiny_llama, tokens, write_gguf
 from splitproof.devices import read_devices
-from splitproof.exec import arena, work
+from splitproof.exec import hardware
 from splitproof.exec.generate import Generation, Generator, greedy
 from splitproof.exec.monitor import Monitor
 from splitproof.exec.programs import Policy, program
@@ -237,14 +237,13 @@ def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
 def test_decoding_asks_for_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first step everything that lasts is there: buffers, slots, results, threads."""
     asked: list[int] = []
-    plain = arena.allocate
+    plain = hardware.allocate
 
     def allocate(count: int, value: int) -> np.ndarray:
         asked.append(count)
         return plain(count, value)
 
-    for module in (arena, work):
-        monkeypatch.setattr(module, "allocate", allocate)
+    monkeypatch.setattr(hardware, "allocate", allocate)
     path = write_gguf(tmp_path / "m.gguf", llama_tensors(4), keys=_EXPERTS)
     for policy in (Policy(AMPLE), Policy(prefetch="staging", slots=2), Policy(copy_experts=True)):
         with Generator(read_gguf(path), proved, context=64, setting=ONE, policy=policy) as made:
