@@ -14,13 +14,14 @@ from dataclasses import dataclass
 class Data:
     """The bytes of a tensor from its first on, as elements of ``kind`` (``f32``, ``u16``, …).
 
-    ``block``: for packed rows of blocks, what one block has of such elements; the block's 32
-    weights are one step of dimension 0.
+    ``block``: for packed rows of blocks, what one block has of such elements; the block's
+    ``weights`` are one step of dimension 0.
     """
 
     tensor: str
     kind: str = "f32"
     block: int = 0
+    weights: int = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Scratch:
     first."""
 
     kind: str
-    size: tuple[str, ...]
+    size: tuple[str, ...] = ("1",)
 
 
 @dataclass(frozen=True, slots=True)

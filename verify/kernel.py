@@ -82,7 +82,8 @@ def _key(access: Access) -> tuple[object, ...]:
     calls = tuple(
         (c.name, *(term.get_id() for term in (*c.inputs, *c.outputs))) for c in access.calls
     )
-    return access.parameter, access.index.rest.get_id(), strides, access.write, calls
+    index = access.index.rest.get_id()
+    return access.parameter, index, strides, access.write, access.aligned, calls
 
 
 def _keep(alike: list[Access], access: Access) -> None:
@@ -99,13 +100,11 @@ class _Judge:
         self.identity = identity
         self.questions = 0
         self.faults: list[str] = []
+        self._plain: dict[int, tuple[Any, Any]] = {}
 
     def ask(self, facts: list[Any], claim: Any, fault: str) -> None:
         self.questions += 1
-        solver = z3.Solver()
-        solver.set("rlimit", EFFORT)
-        solver.add(*facts, z3.Not(claim))
-        answer = solver.check()
+        solver, answer = self._refuted(facts, claim)
         if answer == z3.sat:
             model = solver.model()
             values = sorted(f"{d.name()}={model[d]}" for d in model.decls() if "!" not in d.name())
@@ -113,9 +112,35 @@ class _Judge:
         elif answer == z3.unknown:
             self.faults.append(f"{fault}: not decided ({solver.reason_unknown()})")
 
+    def _refuted(self, facts: list[Any], claim: Any) -> tuple[Any, Any]:
+        """A solver with the facts and the negated claim, and its answer.
+
+        Most claims follow where each product of unknowns is taken for an unknown of its own, which
+        is tried first: to know less can only make an answer less sure.
+        """
+        asked = [*facts, z3.Not(claim)]
+        for known, effort in ((list(map(self._linear, asked)), EFFORT // 10), (asked, EFFORT)):
+            solver = z3.Solver()
+            solver.set("rlimit", effort)
+            solver.add(*known)
+            answer = solver.check()
+            if answer == z3.unsat:
+                break
+        return solver, answer
+
+    def _linear(self, term: Any) -> Any:
+        """A term of which each product of unknowns is an unknown."""
+        number = term.get_id()
+        if number not in self._plain:
+            # Terms are kept, so that no other gets their numbers.
+            self._plain[number] = term, _without_products(z3.simplify(term, som=True))
+        return self._plain[number][1]
+
     def inside(self, access: Access) -> None:
         index, parameter, facts = access.index, access.parameter, list(access.facts)
         word = f"{'write' if access.write else 'read'} of {_word(parameter)}"
+        if access.aligned > 1:
+            self.ask(facts, index.rest % access.aligned == 0, f"{word}: not at a whole load")
         match parameter:
             case Flag():
                 self.ask(facts, index.rest == 0, f"{word}: past the flag")
@@ -138,12 +163,12 @@ class _Judge:
             if place is None:
                 continue
             size = sizes.term(f"{data.tensor}.{n}")
-            limit = size / 32 if n == 0 and data.block else size
+            limit = size / data.weights if n == 0 and data.block else size
             inside = z3.And(place >= 0, place < limit)
             self.ask(facts, inside, f"{word}: outside dimension {n}")
         room = z3.IntVal(data.block or 1)
         if data.block and (data.tensor, 0) not in index.strides:
-            room = sizes.term(f"{data.tensor}.0") / 32 * data.block
+            room = sizes.term(f"{data.tensor}.0") / data.weights * data.block
         self.ask(facts, z3.And(index.rest >= 0, index.rest < room), f"{word}: beside the element")
 
     def apart(self, a: Access, b: Access) -> None:
@@ -167,6 +192,19 @@ class _Judge:
         facts.append(z3.Or(*(x != y for x, y in mine_there)))
         word = _word(a.parameter)
         self.ask(facts, z3.Not(z3.And(*same)), f"two threads write one element of {word}")
+
+
+def _without_products(term: Any) -> Any:
+    parts = term.children()
+    if z3.is_mul(term):
+        unknowns = [part for part in parts if not z3.is_int_value(part)]
+        if len(unknowns) > 1:
+            constants = (part for part in parts if z3.is_int_value(part))
+            name = " * ".join(sorted(part.sexpr() for part in unknowns))
+            return z3.Product(*constants, z3.Int(f"({name})"))
+    if not parts:
+        return term
+    return term.decl()(*map(_without_products, parts))
 
 
 def _word(parameter: Data | Scratch | Flag) -> str:

@@ -34,9 +34,14 @@ from .kernel_value import Num, Opaque, Unclear
 
 #: Helpers whose result no index hangs on; what they do to the scratch of a block is theirs.
 OPAQUE = frozenset({
-    "block_sum", "block_max", "lane_sum", "float_of_half", "half_of_float", "bits_of_float",
-    "float_of_bits", "dot4", "word_of", "rounded", "_sigmoid", "_gelu", "_quotient",
+    "block_sum", "block_max", "lane_sum", "lane_max", "float_of_half", "half_of_float",
+    "float_of_brain", "brain_of_float", "bits_of_float", "float_of_bits", "dot4", "word_of",
+    "rounded", "_key", "_larger", "_factor", "_scale", "_integer", "_sigmoid", "_gelu",
+    "_quotient",
 })  # fmt: skip
+#: Those that give several results.
+SEVERAL = {"block_scan": 2, "_six_bits": 2, "mma_bytes": 4, "mma_few_bytes": 4, "mma_halves": 4,
+           "mma_brains": 4}  # fmt: skip
 
 
 #: Solver effort for a question on the way, in Z3's resource units.
@@ -51,13 +56,17 @@ Answers = dict[frozenset[int], tuple[bool, tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Access:
-    """A read or write of a parameter: where, and under which conditions."""
+    """A read or write of a parameter: where, and under which conditions.
+
+    ``aligned``: the index must be a multiple of it.
+    """
 
     parameter: Data | Scratch | Flag
     index: Num
     write: bool
     facts: tuple[Any, ...]
     calls: tuple[Call, ...]
+    aligned: int = 1
 
     @property
     def conditions(self) -> frozenset[int]:
@@ -237,7 +246,8 @@ class Run:
         last = self.fresh(name)
         bounds = (z3.IntVal(1), *self.sizes.names.values())
         products = [(bound, z3.simplify(whole * bound)) for bound in bounds]
-        last.below = tuple(b for b, most in products if any(most.eq(k) for k in number.below))
+        equal = self.sizes.equal
+        last.below = tuple(b for b, most in products if any(equal(most, k) for k in number.below))
         if not last.below:
             last.below = tuple(b for b, most in products if self.holds(number.rest < most))
         self.facts += [last.rest < bound for bound in last.below]
@@ -265,6 +275,13 @@ class Run:
             return found
 
         return helper
+
+    def quad(self, array: _Array, at: Num) -> tuple[Opaque, ...]:
+        """Four words in one load, which must start at a multiple of four."""
+        array.access(at, False, aligned=4)
+        for k in (1, 2, 3):
+            array.access(at + k, False)
+        return (Opaque(self),) * 4
 
     # -- running --------------------------------------------------------------------------------
 
@@ -298,7 +315,9 @@ class Run:
         for name in plain.__code__.co_names:
             if name in OPAQUE:
                 known[name] = lambda *_: Opaque(self)
-            elif name in ("row_place", "element_place", "group_place"):
+            elif name in SEVERAL:
+                known[name] = lambda *_, count=SEVERAL[name]: (Opaque(self),) * count
+            elif name in ("row_place", "element_place", "group_place", "quad"):
                 known[name] = getattr(self, name)
             elif hasattr(known.get(name), "py_func"):
                 body = self.function(known[name])
@@ -309,7 +328,10 @@ class Run:
             "np": _Floats(self),
             "math": _Floats(self),
         }
-        return types.FunctionType(plain.__code__, known, plain.__name__, None, plain.__closure__)
+        cells = [cell.cell_contents for cell in plain.__closure__ or ()]
+        given = (self.function(cell) if hasattr(cell, "py_func") else cell for cell in cells)
+        closure = tuple(types.CellType(value) for value in given) or None
+        return types.FunctionType(plain.__code__, known, plain.__name__, None, closure)
 
     def execute(self) -> None:
         self.function(self.kernel.function)(*self.arguments)
@@ -348,14 +370,14 @@ class _Array:
         assert isinstance(self.parameter, Scratch)
         return self.run.size("*".join(self.parameter.size))
 
-    def _access(self, index: Any, write: bool) -> None:
+    def access(self, index: Any, write: bool, aligned: int = 1) -> None:
         run = self.run
         index = index if isinstance(index, Num) else Num(run, z3.IntVal(index))
-        facts = (*run.sizes.facts, *run.facts)
-        run.accesses.append(Access(self.parameter, index, write, facts, tuple(run.calls)))
+        facts, calls = (*run.sizes.facts, *run.facts), tuple(run.calls)
+        run.accesses.append(Access(self.parameter, index, write, facts, calls, aligned))
 
     def __getitem__(self, index: Any) -> Any:
-        self._access(index, False)
+        self.access(index, False)
         kind = "i32" if isinstance(self.parameter, Flag) else self.parameter.kind
         if not isinstance(self.parameter, Data) or kind not in ("i32", "i64"):
             return Opaque(self.run)
@@ -365,7 +387,7 @@ class _Array:
         return found
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self._access(index, True)
+        self.access(index, True)
 
 
 class _Local:

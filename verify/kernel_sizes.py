@@ -20,8 +20,8 @@ class Sizes:
         for a, b in kernel.same:
             if "*" not in a + b and "/" not in a + b:
                 self._same[self._root(a)] = self._root(b)
-        for a, b in kernel.same:
-            self.facts.append(self.term(a) == self.term(b))
+        self._equal = [(self.term(a), self.term(b)) for a, b in kernel.same]
+        self.facts += [a == b for a, b in self._equal]
         self._divisors = [(self.term(a), self.term(b)) for a, b in kernel.divides]
         self.facts += [a <= b for a, b in self._divisors]  # all that an index needs of it
 
@@ -37,8 +37,8 @@ class Sizes:
         return z3.simplify(result)
 
     def _factor(self, name: str) -> Any:
-        name, _, divisor = name.partition("/")
-        if divisor:
+        if "/" in name:
+            name, _, divisor = name.rpartition("/")
             return self._rounded_up(name, int(divisor))
         name = self._root(name)
         if name.isdigit():
@@ -59,6 +59,11 @@ class Sizes:
     def divides(self, a: Any, b: Any) -> bool:
         """Whether the launch promises that a divides b, or they are the same."""
         return a.eq(b) or any(a.eq(one) and b.eq(two) for one, two in self._divisors)
+
+    def equal(self, a: Any, b: Any) -> bool:
+        """Whether the launch promises that these are the same, in so many words."""
+        known = ((one, two) for pair in self._equal for one, two in (pair, pair[::-1]))
+        return a.eq(b) or any(a.eq(one) and b.eq(two) for one, two in known)
 
     def whole(self, size: Any, divisor: int) -> Any:
         """The symbol of a dimension over a constant, if the kernel's launch names it."""

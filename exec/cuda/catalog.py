@@ -17,6 +17,7 @@ from ...model.kernel import (
 from ...model.tensor import dtype
 from . import moves, pointwise, products, quantise, rotate, rows
 from .dequantise import KINDS
+from .packing import PACKINGS, Packing
 from .target import THREADS, WARPS
 
 _ALL = range(4)
@@ -113,15 +114,18 @@ def _get_rows() -> dict[str, Kernel]:
     """The table as bytes, half-words and words; a kind reads one or two of them."""
     found = {}
     for kind, number in KINDS.items():
-        block = dtype(kind).block_bytes if dtype(kind).block > 1 else 0
-        views = (Data("t", "u8", block), Data("t", "u16", block // 2), Data("t", "f32"))
+        weights = dtype(kind).block
+        block = dtype(kind).block_bytes if weights > 1 else 0
+        views = (
+            Data("t", "u8", block, weights), Data("t", "u16", block // 2, weights), Data("t", "f32")
+        )  # fmt: skip
         found[f"get_rows {kind}"] = Kernel(
             rows._get_rows,
             (*views, Steps("t"), Shape("t"), Value("i64", (number,)), *_strided("ids", "i32"),
              *_strided("y"), Shape("y"), Flag()),
             _rows_of("y"), THREADS,
             (("t.0", "y.0"), ("ids.0", "y.1"), ("ids.1", "y.2"), ("ids.2", "y.3"),
-             *((("t.0", "t.0/32*32"),) if block else ())),
+             *((("t.0", f"t.0/{weights}*{weights}"),) if block else ())),
         )  # fmt: skip
     return found
 
@@ -146,63 +150,87 @@ def _moves() -> dict[str, Kernel]:
     }  # fmt: skip
 
 
-def _products() -> dict[str, Kernel]:
-    w, y = (Steps("w"), Shape("w")), _strided("y")
-    flat, grouped = f"w.1/{WARPS}", (("w.2", "x.2"), ("w.3", "x.3"))
-    plain_grid = (flat, f"x.1/{products.TILE}", "x.2*x.3")
-    size = ("x.3", "x.2", "x.1", "x.0/32")
-    quants = (
-        Scratch("u32", (*size, str(quantise.WORDS))), Scratch("f32", size), Scratch("i32", size),
-        Shape("x"),
+def _whole(weights: int) -> tuple[str, str]:
+    """Rows of activations are whole blocks."""
+    return "x.0", f"x.0/{weights}*{weights}"
+
+
+def _activations(packing: Packing) -> tuple[Scratch, Scratch, Scratch]:
+    """Words, scales and sums, as ``quantise.prepared`` writes them."""
+    blocks = ("x.3", "x.2", "x.1", f"x.0/{packing.weights}")
+    if packing.halves:
+        return Scratch("u32", (*blocks, str(packing.words))), Scratch("f32"), Scratch("i32")
+    return (
+        Scratch("u32", (*blocks, str(packing.words))), Scratch("f32", blocks),
+        Scratch("i32", (*blocks, str(packing.sums))),
     )  # fmt: skip
-    same = (("w.0", "x.0"), ("w.1", "y.0"), *_alike("x", "y", (1, 2, 3)))
-    chosen = _shaped("ids", "i32")
-    same_id = (
-        ("w.0", "x.0"), ("w.1", "y.0"), ("ids.0", "y.1"), ("ids.1", "y.2"), ("x.2", "y.2"),
-        ("w.3", "1"), ("x.3", "1"), ("y.3", "1"), ("ids.2", "1"), ("ids.3", "1"),
-    )  # fmt: skip
-    whole = ("x.0", "x.0/32*32")
-    id_grid = (flat, "ids.0*ids.1")
-    found = {
-        "quantise": Kernel(
-            quantise._quantise,
-            (*_shaped("x"), Size("x.0/32"), *quants[:3]), _rows_of("x"), THREADS,
-            (whole,),
-        )
+
+
+def _quantised() -> dict[str, Kernel]:
+    small, large, half = PACKINGS["q8_0"], PACKINGS["q4_k"], PACKINGS["f16"]
+    rows_ = _rows_of("x")
+    return {
+        "quantise q8_0": Kernel(
+            quantise._quantise, (*_shaped("x"), Size("x.0/32"), *_activations(small)), rows_,
+            THREADS, (_whole(32),),
+        ),
+        "quantise q8_k": Kernel(
+            quantise._quantise_super, (*_shaped("x"), Size("x.0/256"), *_activations(large)),
+            (*rows_, f"x.0/256/{WARPS}"), THREADS, (_whole(256),),
+        ),
+        "halve": Kernel(
+            quantise._halve,
+            (*_shaped("x"), Size("x.0/16*8"), _choice(2), _activations(half)[0]),
+            rows_, THREADS, (_whole(16),),
+        ),
     }  # fmt: skip
-    for name, halves in products.BLOCK_HALVES.items():
-        weights, kind = (Data("w", "u16", halves), *w), KINDS[name]
+
+
+SAME = (("w.0", "x.0"), ("w.1", "y.0"), *_alike("x", "y", (1, 2, 3)))
+SAME_ID = (
+    ("w.0", "x.0"), ("w.1", "y.0"), ("ids.0", "y.1"), ("ids.1", "y.2"), ("x.2", "y.2"),
+    ("w.3", "1"), ("x.3", "1"), ("y.3", "1"), ("ids.2", "1"), ("ids.3", "1"),
+)  # fmt: skip
+GROUPED = (("w.2", "x.2"), ("w.3", "x.3"))
+
+
+def _products() -> dict[str, Kernel]:
+    shape, y, chosen = (Steps("w"), Shape("w")), _strided("y"), _shaped("ids", "i32")
+    grid = (f"w.1/{WARPS}", f"x.1/{products.TILE}", "x.2*x.3")
+    id_grid = (f"w.1/{WARPS}", "ids.0*ids.1")
+    found = {}
+    for name, packing in PACKINGS.items():
+        data = Data("w", f"u{packing.unit * 8}", packing.size, packing.weights)
+        given = (data, *shape, *_activations(packing), Shape("x"))
+        whole = _whole(packing.weights)
         found[f"mul_mat {name}"] = Kernel(
-            products.block_product(kind, halves),
-            (*weights, *quants, *y),
-            plain_grid,
-            THREADS,
-            (*same, whole),
-            grouped,
+            products.block_product(name), (*given, *y), grid, THREADS, (*SAME, whole), GROUPED
         )
         found[f"mul_mat_id {name}"] = Kernel(
-            products.block_product_id(kind, halves),
-            (*weights, *quants, *chosen, *y, Flag()),
-            id_grid,
-            THREADS,
-            (*same_id, whole),
-        )
+            products.block_product_id(name), (*given, *chosen, *y, Flag()), id_grid, THREADS,
+            (*SAME_ID, whole),
+        )  # fmt: skip
     for name in ("f32", "f16", "bf16"):
-        weights, kind = (Data("w", "f32" if name == "f32" else "u16"), *w), KINDS[name]
-        x = _shaped("x")
-        found[f"mul_mat {name}"] = Kernel(
-            products.plain_product(kind), (*weights, *x, *y), plain_grid, THREADS, same, grouped
+        data, number = Data("w", "f32" if name == "f32" else "u16"), KINDS[name]
+        plain = (data, *shape, *_shaped("x"))
+        found[f"mul_mat {name} by elements"] = Kernel(
+            products.plain_product(number), (*plain, *y), grid, THREADS, SAME, GROUPED
         )
-        found[f"mul_mat_id {name}"] = Kernel(
-            products.plain_product_id(kind),
-            (*weights, *x, *chosen, *y, Flag()),
-            id_grid,
-            THREADS,
-            same_id,
-        )
+        found[f"mul_mat_id {name} by elements"] = Kernel(
+            products.plain_product_id(number), (*plain, *chosen, *y, Flag()), id_grid, THREADS,
+            SAME_ID,
+        )  # fmt: skip
     return found
 
 
 def kernels() -> dict[str, Kernel]:
     """All of them, by name."""
-    return {**_pointwise(), **_by_rows(), **_rope(), **_get_rows(), **_moves(), **_products()}
+    return {
+        **_pointwise(),
+        **_by_rows(),
+        **_rope(),
+        **_get_rows(),
+        **_moves(),
+        **_quantised(),
+        **_products(),
+    }

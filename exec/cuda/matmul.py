@@ -1,4 +1,4 @@
-"""Matrix products: f32, f16, bf16, q8_0 and q4_0 weights, as ggml stores them."""
+"""Matrix products: weights in f32, f16, bf16, q8_0, q4_0, q4_K and q6_K, as ggml stores them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,9 @@ from ..functions import UnsupportedOp
 from ..operand import Operand
 from .dequantise import KINDS
 from .launch import Launch, whole
-from .products import (
-    BLOCK_HALVES,
-    TILE,
-    block_product,
-    block_product_id,
-    plain_product,
-    plain_product_id,
-)
-from .quantise import quantised
+from .packing import PACKINGS
+from .products import TILE, block_product, block_product_id, plain_product, plain_product_id
+from .quantise import prepared
 from .target import THREADS, WARPS
 
 #: Blocks of threads along the second and third dimension of a grid, at most.
@@ -39,14 +33,25 @@ def _grid(node: Node, rows: int, second: int, third: int) -> tuple[int, int, int
     return _blocks_of(rows, WARPS), second, third
 
 
-def _packed(w: Operand, node: Node) -> Any:
-    """Quantised weights as half-words; their rows must be packed and start at even bytes."""
-    if not w.rows_packed or w.layout.offset % 2 or any(step % 2 for step in w.layout.nb):
-        raise UnsupportedOp(
-            f"{node.op} {node.dst}: {w.layout.name} ({w.dtype}) has strides {w.layout.nb} from "
-            f"byte {w.layout.offset}; packed rows at even bytes were due"
-        )
-    return whole(w, np.uint16)
+def _in_blocks(w: Operand, node: Node) -> bool:
+    """Whether weights are taken as packed blocks; quantised ones must be."""
+    packing = PACKINGS.get(w.dtype)
+    if packing is None:
+        return False
+    whole_blocks = w.rows_packed and w.ne[0] % packing.weights == 0
+    places = (w.layout.offset, *w.layout.nb[1:])
+    if whole_blocks and not any(place % packing.aligned for place in places):
+        return True
+    if packing.halves:
+        return False
+    raise UnsupportedOp(
+        f"{node.op} {node.dst}: {w.layout.name} ({w.dtype}) has strides {w.layout.nb} from byte "
+        f"{w.layout.offset}; packed rows were due, at multiples of {packing.aligned} bytes"
+    )
+
+
+def _blocks(w: Operand) -> Any:
+    return whole(w, np.uint32 if PACKINGS[w.dtype].unit == 4 else np.uint16)
 
 
 def _elements(w: Operand) -> Any:
@@ -59,14 +64,12 @@ def mul_mat(dst: Operand, sources: Sequence[Operand], node: Node, launch: Launch
     if dst.empty:
         return
     grid = _grid(node, w.ne[1], _blocks_of(x.ne[1], TILE), x.ne[2] * x.ne[3])
-    kind = KINDS[w.dtype]
-    if w.dtype in BLOCK_HALVES:
-        kernel, halves = block_product(kind, BLOCK_HALVES[w.dtype]), _packed(w, node)
-        kernel[grid, THREADS, launch.stream](
-            halves, w.layout.nb, w.ne, *quantised(x, launch), x.ne, dst.flat, dst.steps
+    if _in_blocks(w, node):
+        block_product(w.dtype)[grid, THREADS, launch.stream](
+            _blocks(w), w.layout.nb, w.ne, *prepared(x, w.dtype, launch), x.ne, dst.flat, dst.steps
         )
         return
-    plain_product(kind)[grid, THREADS, launch.stream](
+    plain_product(KINDS[w.dtype])[grid, THREADS, launch.stream](
         _elements(w), w.steps, w.ne, x.flat, x.steps, x.ne, dst.flat, dst.steps
     )
 
@@ -80,14 +83,13 @@ def mul_mat_id(dst: Operand, sources: Sequence[Operand], node: Node, launch: Lau
     if dst.empty:
         return
     grid = _grid(node, w.ne[1], ids.ne[0] * ids.ne[1], 1)
-    kind, chosen = KINDS[w.dtype], (ids.flat, ids.steps, ids.ne)
+    chosen = (ids.flat, ids.steps, ids.ne)
     result = (dst.flat, dst.steps, launch.fault)
-    if w.dtype in BLOCK_HALVES:
-        kernel, halves = block_product_id(kind, BLOCK_HALVES[w.dtype]), _packed(w, node)
-        kernel[grid, THREADS, launch.stream](
-            halves, w.layout.nb, w.ne, *quantised(x, launch), x.ne, *chosen, *result
+    if _in_blocks(w, node):
+        block_product_id(w.dtype)[grid, THREADS, launch.stream](
+            _blocks(w), w.layout.nb, w.ne, *prepared(x, w.dtype, launch), x.ne, *chosen, *result
         )
         return
-    plain_product_id(kind)[grid, THREADS, launch.stream](
+    plain_product_id(KINDS[w.dtype])[grid, THREADS, launch.stream](
         _elements(w), w.steps, w.ne, x.flat, x.steps, x.ne, *chosen, *result
     )

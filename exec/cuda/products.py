@@ -1,7 +1,7 @@
 """Products of a row of weights and columns of activations, for the lanes of a warp.
 
-A block of threads computes ``WARPS`` rows; the lanes of a warp share a row and take its blocks (or
-elements) in turn.  Weights come from memory once for all columns of a tile.
+A block of threads computes ``WARPS`` rows; the lanes of a warp share a row and take parts of its
+blocks (or its elements) in turn.  Weights come from memory once for all columns of a tile.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32
 
-from .dequantise import BF16, F16, F32, Q8_0
+from .dequantise import BF16, F16, F32
+from .packing import PACKINGS
 from .target import (
     LANES,
     THREADS,
     WARPS,
-    dot4,
-    float_of_bits,
+    brain_of_float,
+    float_of_brain,
     float_of_half,
     group_place,
     half_of_float,
@@ -26,36 +27,18 @@ from .target import (
     row_place,
     row_start,
     warp_row,
-    word_of,
 )
 
 #: Columns that one warp computes at a time.
 TILE = 4
-#: Half-words of a block by kind: the scale, and the integers.
-BLOCK_HALVES = {"q8_0": 17, "q4_0": 9}
-WORDS = 8
-LOW_NIBBLES = 0x0F0F0F0F
-
-
-@cuda.jit(device=True)
-def _block_dot(kind: Any, halves: Any, at: Any, words: Any, first: Any, total_of_x: Any) -> Any:
-    """The integer product of a weight block at half-word ``at`` and eight words of activations."""
-    total = np.int32(0)
-    if kind == Q8_0:
-        for j in range(WORDS):
-            word = word_of(halves[at + 1 + 2 * j], halves[at + 2 + 2 * j])
-            total = dot4(word, words[first + j], total)
-        return total
-    for j in range(WORDS // 2):
-        word = word_of(halves[at + 1 + 2 * j], halves[at + 2 + 2 * j])
-        total = dot4(word & LOW_NIBBLES, words[first + j], total)
-        total = dot4((word >> 4) & LOW_NIBBLES, words[first + WORDS // 2 + j], total)
-    return total - np.int32(8) * total_of_x
 
 
 @cache
-def block_product(kind: int, size: int) -> Any:
-    """The kernel ``dst = w · x`` for blocks of ``size`` half-words."""
+def block_product(name: str) -> Any:
+    """The kernel ``dst = w · x`` for packed rows of a type of ``PACKINGS``."""
+    packing = PACKINGS[name]
+    weights, size, unit, parts = packing.weights, packing.size, packing.unit, packing.parts
+    take, dot = packing.take, packing.dot
 
     @cuda.jit
     def product(
@@ -66,7 +49,7 @@ def block_product(kind: int, size: int) -> Any:
         row = warp_row(cuda.blockIdx.x, cuda.threadIdx.x, LANES, WARPS)
         lane, first = cuda.threadIdx.x % LANES, cuda.blockIdx.y * TILE
         i2, i3, _ = row_place(cuda.blockIdx.z, x_ne[2], x_ne[3])
-        blocks = w_ne[0] // 32
+        blocks = w_ne[0] // weights
         plane = row_start(
             0, group_place(i2, x_ne[2], w_ne[2]), group_place(i3, x_ne[3], w_ne[3]), 0, nb[2], nb[3]
         )
@@ -75,14 +58,13 @@ def block_product(kind: int, size: int) -> Any:
         for c in range(TILE):
             totals[c] = 0
         if row < w_ne[1]:
-            for b in range(lane, blocks, LANES):
-                at = (plane + row * nb[1]) // 2 + b * size
-                scale = float_of_half(w[at])
+            for number in range(lane, blocks * parts, LANES):
+                b, part = number // parts, number % parts
+                taken = take(w, (plane + row * nb[1]) // unit + b * size, part)
                 for c in range(TILE):
                     if c < count:
                         to = (column + c) * blocks + b
-                        number = _block_dot(kind, w, at, words, to * WORDS, sums[to])
-                        totals[c] += np.float32(number) * (scale * scales[to])
+                        totals[c] += dot(taken, part, words, scales, sums, to)
         for c in range(TILE):
             total = lane_sum(totals[c], scratch, cuda.threadIdx.x)
             if lane == 0 and row < w_ne[1] and c < count:
@@ -92,8 +74,11 @@ def block_product(kind: int, size: int) -> Any:
 
 
 @cache
-def block_product_id(kind: int, size: int) -> Any:
-    """The kernel ``dst = w[ids] · x`` for blocks of ``size`` half-words, a pair at a time."""
+def block_product_id(name: str) -> Any:
+    """The kernel ``dst = w[ids] · x`` for packed rows, a pair of token and expert at a time."""
+    packing = PACKINGS[name]
+    weights, size, unit, parts = packing.weights, packing.size, packing.unit, packing.parts
+    take, dot = packing.take, packing.dot
 
     @cuda.jit
     def product(
@@ -105,18 +90,18 @@ def block_product_id(kind: int, size: int) -> Any:
         lane = cuda.threadIdx.x % LANES
         place, token, _ = row_place(cuda.blockIdx.y, i_ne[0], i_ne[1])
         expert = np.int64(ids[row_start(place, token, 0, i[0], i[1], 0)])
-        blocks = w_ne[0] // 32
+        blocks = w_ne[0] // weights
         column = (token * x_ne[1] + place % x_ne[1]) * blocks
         total = np.float32(0)
         if expert >= w_ne[2]:
             fault[0] = 1
             total = np.float32(np.nan)
         elif expert >= 0 and row < w_ne[1]:
-            start = row_start(row, expert, 0, nb[1], nb[2], 0) // 2
-            for b in range(lane, blocks, LANES):
-                at, to = start + b * size, column + b
-                number = _block_dot(kind, w, at, words, to * WORDS, sums[to])
-                total += np.float32(number) * (float_of_half(w[at]) * scales[to])
+            start = row_start(row, expert, 0, nb[1], nb[2], 0) // unit
+            for number in range(lane, blocks * parts, LANES):
+                b, part = number // parts, number % parts
+                taken = take(w, start + b * size, part)
+                total += dot(taken, part, words, scales, sums, column + b)
         total = lane_sum(total, scratch, cuda.threadIdx.x)
         if lane == 0 and row < w_ne[1]:
             dst[row * d[0] + row_start(place, token, 0, d[1], d[2], 0)] = total
@@ -127,7 +112,11 @@ def block_product_id(kind: int, size: int) -> Any:
 @cuda.jit(device=True)
 def _rounded(kind: Any, value: Any) -> Any:
     """An activation as ggml's CPU kernels round it for weights of that type."""
-    return float_of_half(half_of_float(value)) if kind == F16 else value
+    if kind == F16:
+        return float_of_half(half_of_float(value))
+    if kind == BF16:
+        return float_of_brain(brain_of_float(value))
+    return value
 
 
 @cuda.jit(device=True)
@@ -135,7 +124,7 @@ def _element(kind: Any, w: Any, at: Any) -> Any:
     if kind == F32:
         return w[at]
     if kind == BF16:
-        return float_of_bits(np.uint32(np.uint32(w[at]) << np.uint32(16)))
+        return float_of_brain(w[at])
     return float_of_half(w[at])
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Kernel = Callable[[Operand, Sequence[Operand], Node, Launch], None]
 
-_WEIGHTS = "f32|f16|bf16|q8_0|q4_0"
+_WEIGHTS = "f32|f16|bf16|q8_0|q4_0|q4_k|q6_k"
 _POINTWISE = ("add", "sub", "mul", "div", "silu", "sigmoid", "gelu", "relu", "scale", "clamp")
 _GATES = ("swiglu", "geglu", "swiglu_oai")
 #: types whose elements are moved as they are

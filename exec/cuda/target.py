@@ -11,16 +11,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 from numba import config, cuda
 
 from . import index
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
-#: Threads that share one row of a product, and their number in a block.
-LANES = 2 if SIMULATED else 32
-THREADS = 4 if SIMULATED else 256
-WARPS = THREADS // LANES
 
 row_place = cuda.jit(device=True)(index.row_place)
 row_start = cuda.jit(device=True)(index.row_start)
@@ -29,65 +24,49 @@ group_place = cuda.jit(device=True)(index.group_place)
 warp_row = cuda.jit(device=True)(index.warp_row)
 
 if SIMULATED:
-    from numba.cuda.simulator.kernel import _get_kernel_context
-
-    def float_of_half(bits: Any) -> Any:
-        """The float32 of a float16, given as its 16 bits."""
-        return np.float32(np.uint16(bits).view(np.float16))
-
-    def half_of_float(value: Any) -> Any:
-        """The 16 bits of a float32 rounded to float16, ties to even."""
-        with np.errstate(over="ignore"):
-            return np.float32(value).astype(np.float16).view(np.uint16)
-
-    def bits_of_float(value: Any) -> Any:
-        """The 32 bits of a float32."""
-        return np.float32(value).view(np.uint32)
-
-    def float_of_bits(bits: Any) -> Any:
-        """The float32 of 32 bits."""
-        return np.uint32(bits).view(np.float32)
-
-    def dot4(a: Any, b: Any, total: Any) -> Any:
-        """``total`` plus the four products of the signed bytes of two words."""
-        for shift in (0, 8, 16, 24):
-            left, right = (((int(word) >> shift & 255) ^ 128) - 128 for word in (a, b))
-            total += left * right
-        return total
-
-    def rounded(value: Any) -> Any:
-        """The nearest int32, halves to even."""
-        return np.int32(np.rint(value))
-
-    def word_of(low: Any, high: Any) -> Any:
-        """A word of two half-words."""
-        return int(low) | int(high) << 16
-
-    def barrier() -> None:
-        """Wait for all threads of the block."""
-        _get_kernel_context().syncthreads()
-
-    def lane_sum(value: Any, scratch: Any, thread: Any) -> Any:
-        """The sum over the lanes of a warp, in each of them.  ``scratch``: one per thread."""
-        scratch[thread] = value
-        barrier()
-        first = thread // LANES * LANES
-        total = scratch[first]
-        for lane in range(1, LANES):
-            total += scratch[first + lane]
-        barrier()
-        return total
-
+    from .fragments import mma_brains as mma_brains
+    from .fragments import mma_bytes as mma_bytes
+    from .fragments import mma_few_bytes as mma_few_bytes
+    from .fragments import mma_halves as mma_halves
+    from .simulated import LANES as LANES
+    from .simulated import barrier as barrier
+    from .simulated import bits_of_float as bits_of_float
+    from .simulated import brain_of_float as brain_of_float
+    from .simulated import dot4 as dot4
+    from .simulated import float_of_bits as float_of_bits
+    from .simulated import float_of_brain as float_of_brain
+    from .simulated import float_of_half as float_of_half
+    from .simulated import half_of_float as half_of_float
+    from .simulated import lane_max as lane_max
+    from .simulated import lane_sum as lane_sum
+    from .simulated import quad as quad
+    from .simulated import rounded as rounded
+    from .simulated import word_of as word_of
 else:
+    from .ptx import LANES as LANES
     from .ptx import barrier as barrier
     from .ptx import bits_of_float as bits_of_float
+    from .ptx import brain_of_float as brain_of_float
     from .ptx import dot4 as dot4
     from .ptx import float_of_bits as float_of_bits
+    from .ptx import float_of_brain as float_of_brain
     from .ptx import float_of_half as float_of_half
     from .ptx import half_of_float as half_of_float
+    from .ptx import lane_max as lane_max
     from .ptx import lane_sum as lane_sum
+    from .ptx import mma_brains as mma_brains
+    from .ptx import mma_bytes as mma_bytes
+    from .ptx import mma_few_bytes as mma_few_bytes
+    from .ptx import mma_halves as mma_halves
+    from .ptx import quad as quad
     from .ptx import rounded as rounded
     from .ptx import word_of as word_of
+
+#: Threads of a block, in warps of ``LANES`` threads that share one row of a product.
+THREADS = 4 if SIMULATED else 256
+WARPS = THREADS // LANES
+#: Warps of a block that computes a tile of a product; they have 32 lanes in the simulator too.
+TILE_WARPS = 2 if SIMULATED else 8
 
 
 @cuda.jit(device=True)
@@ -122,3 +101,22 @@ def block_max(value: Any, scratch: Any, thread: Any) -> Any:
     most = scratch[0]
     barrier()
     return most
+
+
+@cuda.jit(device=True)
+def block_scan(value: Any, scratch: Any, thread: Any) -> Any:
+    """The sum over the threads of a block before this one, and over all of them."""
+    scratch[thread] = value
+    barrier()
+    step = 1
+    while step < THREADS:
+        total = scratch[thread]
+        if thread >= step:
+            total += scratch[thread - step]
+        barrier()
+        scratch[thread] = total
+        barrier()
+        step *= 2
+    before, whole = scratch[thread] - value, scratch[THREADS - 1]
+    barrier()
+    return before, whole

@@ -1,13 +1,15 @@
 """Compile every CUDA kernel without a GPU and print what each needs, as JSON.
 
 ``python cuda_offline.py 80 90``: for each architecture one entry per kernel, with registers, bytes
-of shared memory, of the stack and of spills, as ``ptxas`` reports them; and for each helper of
-index arithmetic what it returns.  Without NVVM the exit code is 77.
+of shared memory, of the stack and of spills, as ``ptxas`` reports them of the PTX for the first
+architecture; the instructions for tensor cores in that PTX; and for each helper of index arithmetic
+what it returns.  Without NVVM the exit code is 77.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -47,16 +49,22 @@ def type_of(parameter: Parameter) -> Any:
             return SCALARS[kind]
 
 
-def needs(ptx: str, architecture: int) -> dict[str, int]:
-    """Registers, shared memory and spills by ``ptxas``."""
+def needs(texts: dict[str, str], architecture: int) -> dict[str, dict[str, int]]:
+    """Registers, shared memory and spills by ``ptxas``, for each text of PTX."""
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "kernel.ptx"
-        source.write_text(ptx)
-        done = subprocess.run(
-            ["ptxas", "-v", f"-arch=sm_{architecture}", str(source), "-o", str(source) + ".cubin"],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-    said = done.stdout + done.stderr
+        sources = {name: Path(folder) / f"{k}.ptx" for k, name in enumerate(texts)}
+        for name, source in sources.items():
+            source.write_text(texts[name])
+        command = ["ptxas", "-v", f"-arch=sm_{architecture}", "-o", os.devnull]
+
+        def one(source: Path) -> dict[str, int]:
+            done = subprocess.run([*command, source], capture_output=True, text=True, check=True)
+            return numbers(done.stdout + done.stderr)
+
+        return {name: one(source) for name, source in sources.items()}
+
+
+def numbers(said: str) -> dict[str, int]:
     wanted = {
         "registers": r"Used (\d+) registers", "shared": r"(\d+) bytes smem",
         "stack": r"(\d+) bytes stack frame", "stored": r"(\d+) bytes spill stores",
@@ -87,22 +95,32 @@ def main(architectures: list[int]) -> None:
     except NvvmSupportError as error:
         print(error, file=sys.stderr)
         sys.exit(NO_NVVM)
-    found: dict[str, Any] = {"toolkit": toolkit(), "numba": numba.__version__, "kernels": {}}
-    for architecture in architectures:
-        table = found["kernels"][str(architecture)] = {}
-        capability = divmod(architecture, 10)
-        # Helpers are compiled for "the current device": there is none here.
-        device = SimpleNamespace(compute_capability=capability)
-        dispatcher.get_current_device = lambda device=device: device
-        known: dict[Any, dict[str, int]] = {}
-        for name, kernel in kernels().items():
-            signature = tuple(type_of(parameter) for parameter in kernel.parameters)
-            key = kernel.function.py_func, signature
-            if key not in known:
-                ptx, _ = cuda.compile_ptx(*key, cc=capability)
-                known[key] = needs(ptx, architecture)
-            table[name] = known[key]
-    json.dump(found | {"helpers": helpers()}, sys.stdout, indent=1)
+    # Helpers are compiled for "the current device": there is none here.
+    capability = divmod(architectures[0], 10)
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
+    catalog = kernels()
+    texts: dict[tuple[Any, ...], str] = {}
+    for kernel in catalog.values():
+        key = kernel.function.py_func, tuple(map(type_of, kernel.parameters))
+        if key not in texts:
+            texts[key], _ = cuda.compile_ptx(*key, cc=capability)
+    named = {
+        name: texts[kernel.function.py_func, tuple(map(type_of, kernel.parameters))]
+        for name, kernel in catalog.items()
+    }
+    once = dict.fromkeys(named.values())
+    tables = {number: needs({text: text for text in once}, number) for number in architectures}
+    found = {
+        "toolkit": toolkit(), "numba": numba.__version__,
+        "kernels": {
+            str(number): {name: table[text] for name, text in named.items()}
+            for number, table in tables.items()
+        },
+        "mma": {name: sorted(set(re.findall(r"mma\.sync[\w.]*", t))) for name, t in named.items()},
+        "wide": sorted(name for name, text in named.items() if re.search(r"ld[\w.]*\.v4\.", text)),
+        "helpers": helpers(),
+    }  # fmt: skip
+    json.dump(found, sys.stdout, indent=1)
 
 
 if __name__ == "__main__":

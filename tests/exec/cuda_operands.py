@@ -7,11 +7,39 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 from numba import cuda
-from operands import POISON, Placed
+from operands import POISON, Placed, place
 from splitproof.exec.cuda.launch import Launch
+from splitproof.exec.functions import apply
 from splitproof.exec.operand import Operand
+from splitproof.exec.quant import Array
 from splitproof.model.graph import Node
+from splitproof.model.tensor import dtype
+
+#: Types that the ``gguf`` package cannot make: where their blocks have a float16.
+SCALES = {"q4_k": (0, 2), "q6_k": (208,)}
+
+
+def weights(kind: str, ne: Sequence[int], form: str = "packed", seed: int = 1) -> Placed:
+    """Normal numbers in that type; for the types of ``SCALES`` blocks of any bits."""
+    rng = np.random.default_rng(seed)
+    if kind not in SCALES:
+        return place("w", kind, ne, rng.standard_normal(tuple(ne), dtype=np.float32), form)
+    placed = place("w", kind, ne, form=form)
+    size = dtype(kind).block_bytes
+    raw = rng.integers(0, 256, (placed.operand.packed().size // size, size), dtype=np.uint8)
+    for at in SCALES[kind]:
+        scales = rng.uniform(-1, 1, (len(raw), 1)).astype(np.float16)
+        raw[:, at : at + 2] = scales.view(np.uint8)
+    placed.operand.assign(raw.reshape(-1))
+    return placed
+
+
+def due_rounded(node: Node, dst: Placed, sources: Sequence[Placed]) -> Array:
+    """The product of activations that are rounded as for these weights."""
+    meant = [source.meant for source in sources]
+    return apply(meant, node, dst.operand.ne, rounded=True)
 
 
 def upload(placed: Placed) -> tuple[Operand, Any]:

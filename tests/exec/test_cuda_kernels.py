@@ -7,77 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_operands import run
+from cuda_operands import run, weights
 from operands import place
 from splitproof.exec.functions import OutOfRange
-from test_kernels import BROADCASTS, FORMS, IDS, SHAPES, close, due, normal, rounded, weights
-
-PRODUCTS = [
-    ((32, 1, 1, 1), (32, 1, 1, 1)),
-    ((96, 5, 1, 1), (96, 5, 1, 1)),
-    ((32, 3, 2, 1), (32, 2, 4, 1)),
-    ((32, 2, 1, 2), (32, 1, 3, 2)),
-    ((64, 4, 1, 1), (64, 0, 1, 1)),
-]
-
-
-@pytest.mark.parametrize("form", ["packed", "gaps", "permuted"])
-@pytest.mark.parametrize(("w_ne", "x_ne"), PRODUCTS)
-@pytest.mark.parametrize("kind", ["f32", "q8_0", "q4_0"])
-def test_mul_mat(kind: str, w_ne: tuple[int, ...], x_ne: tuple[int, ...], form: str) -> None:
-    w = weights(kind, w_ne, form)
-    x = place("x", "f32", x_ne, normal(2, x_ne), form)
-    y = place("y", "f32", (w_ne[1], *x_ne[1:]), form=form)
-    node = run("matmul", "mul_mat", y, [w, x])
-    close(y.value, due(node, y, [w, rounded(x) if kind != "f32" else x]))
-
-
-@pytest.mark.parametrize("k", [7, 1, 33])
-def test_mul_mat_of_odd_rows_in_f32(k: int) -> None:
-    w, x = weights("f32", (k, 3), "transposed"), place("x", "f32", (k, 2), normal(2, (k, 2)))
-    y = place("y", "f32", (3, 2))
-    node = run("matmul", "mul_mat", y, [w, x])
-    close(y.value, due(node, y, [w, x]))
-
-
-@pytest.mark.parametrize("shared", [True, False], ids=["one row a token", "a row per id"])
-@pytest.mark.parametrize("ids", IDS.values(), ids=IDS.keys())
-@pytest.mark.parametrize("kind", ["f32", "q8_0", "q4_0"])
-def test_mul_mat_id(kind: str, ids: list[list[int]], shared: bool) -> None:
-    number = np.array(ids)
-    used, tokens = number.shape
-    w = weights(kind, (32, 5, 5), "packed")
-    x_ne = (32, 1 if shared else used, tokens)
-    x = place("x", "f32", x_ne, normal(2, x_ne), "gaps")
-    chosen = place("ids", "i32", number.shape, number, "transposed")
-    y = place("y", "f32", (5, used, tokens), form="gaps")
-    node = run("matmul", "mul_mat_id", y, [w, x, chosen])
-    close(y.value, due(node, y, [w, rounded(x) if kind != "f32" else x, chosen]))
-    assert not y.value[:, number < 0].any()
-
-
-def test_an_expert_that_is_not_there() -> None:
-    w, x = (
-        weights("f32", (32, 2, 4), "packed"),
-        place("x", "f32", (32, 1, 1), normal(2, (32, 1, 1))),
-    )
-    chosen, y = place("ids", "i32", (2, 1), np.array([[0], [4]])), place("y", "f32", (2, 2, 1))
-    with pytest.raises(OutOfRange, match="outside the table"):
-        run("matmul", "mul_mat_id", y, [w, x, chosen])
-
-
-@pytest.mark.filterwarnings("ignore:.*invalid value:RuntimeWarning")
-@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("kind", ["f32", "q8_0", "q4_0"])
-def test_poison_is_not_rounded_away(kind: str, poison: float) -> None:
-    value = normal(2, (64, 3))
-    value[40, 1] = poison
-    w, x = weights(kind, (64, 5), "packed"), place("x", "f32", (64, 3), value)
-    y = place("y", "f32", (5, 3))
-    run("matmul", "mul_mat", y, [w, x])
-    assert not np.isfinite(y.value[:, 1]).any()
-    assert np.isfinite(y.value[:, [0, 2]]).all()
-
+from splitproof.model.tensor import dtype
+from test_kernels import BROADCASTS, FORMS, SHAPES, close, due, normal
 
 # -- rows -----------------------------------------------------------------------------------
 
@@ -111,11 +45,12 @@ def test_soft_max_with_a_mask(mask_kind: str, sinks: bool) -> None:
 
 @pytest.mark.parametrize("form", ["packed", "gaps"])
 @pytest.mark.parametrize("rows", [[3, 0, 3], [6], []], ids=["repeated", "one", "none"])
-@pytest.mark.parametrize("kind", ["f32", "f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"])
 def test_get_rows(kind: str, rows: list[int], form: str) -> None:
-    table = weights(kind, (64, 7), form)
+    k = max(64, dtype(kind).block)
+    table = weights(kind, (k, 7), form)
     ids = place("ids", "i32", (len(rows),), np.array(rows, np.int64))
-    y = place("y", "f32", (64, len(rows)), form=form)
+    y = place("y", "f32", (k, len(rows)), form=form)
     node = run("rows", "get_rows", y, [table, ids])
     assert (y.value == due(node, y, [table, ids])).all()
 

@@ -43,6 +43,17 @@ def test_every_kernel_compiles_without_spills(compiled: dict[str, Any]) -> None:
         assert spilled == set()
 
 
+def test_products_keep_their_numbers_in_registers(compiled: dict[str, Any]) -> None:
+    for table in compiled["kernels"].values():
+        products = {name: needs["stack"] for name, needs in table.items() if "mul_mat" in name}
+        assert products and not any(products.values()), products
+
+
+def test_what_starts_at_multiples_of_16_bytes_is_loaded_so(compiled: dict[str, Any]) -> None:
+    for kind in ("q4_k", "f16", "bf16"):
+        assert {f"mul_mat {kind}", f"mul_mat_id {kind}"} <= set(compiled["wide"])
+
+
 def test_indices_are_64_bits_wide(compiled: dict[str, Any]) -> None:
     helpers = compiled["helpers"]
     assert {"row_place", "row_start", "element_place", "group_place", "warp_row"} <= helpers.keys()

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 from numba import cuda
-from splitproof.exec.cuda import index
+from splitproof.exec.cuda import index, products
 from splitproof.exec.cuda.catalog import kernels
+from splitproof.exec.cuda.dequantise import KINDS
 from splitproof.exec.cuda.target import row_place, row_start
 from splitproof.model.kernel import Data, Kernel, Shape, Steps
 from splitproof.verify.kernel import check_bounds
@@ -38,36 +39,72 @@ def test_every_kernel_is_proved_as_a_gpu_runs_it() -> None:
     assert all(said["writes"].values())
 
 
-@pytest.mark.parametrize("name", ["fill", "mul_mat_id f32"])
-def test_the_kernels_that_faults_are_planted_in_are_proved(name: str) -> None:
-    assert check_bounds(name, CATALOG[name]).faults == ()
-
-
 # -- planted faults -------------------------------------------------------------------------
 
 ROW_LOOP = "range(cuda.threadIdx.x, ne[0], cuda.blockDim.x)"
 RESULT = "if lane == 0 and row < w_ne[1]:"
+ELEMENTS = "mul_mat_id f32 by elements"
+#: kernel, module, the text and what takes its place, a word of the fault
 PLANTED = {
-    "one element too many": ("fill", ROW_LOOP, ROW_LOOP.replace("ne[0]", "ne[0] + 1"),
+    "one element too many": ("fill", "moves", ROW_LOOP, ROW_LOOP.replace("ne[0]", "ne[0] + 1"),
                              "outside dimension 0"),
-    "each thread does all": ("fill", ROW_LOOP, "range(ne[0])", "two threads write"),
-    "strides exchanged": ("fill", "d[1], d[2], d[3]", "d[2], d[1], d[3]", "outside dimension"),
-    "the stride of another": ("repeat", "dst[out + k * d[0]]", "dst[out + k * s[0]]",
+    "each thread does all": ("fill", "moves", ROW_LOOP, "range(ne[0])", "two threads write"),
+    "strides exchanged": ("fill", "moves", "d[1], d[2], d[3]", "d[2], d[1], d[3]",
+                          "outside dimension"),
+    "the stride of another": ("repeat", "moves", "dst[out + k * d[0]]", "dst[out + k * s[0]]",
                               "with a stride of x"),
-    "rows that are not there": ("mul_mat_id f32", RESULT, "if lane == 0:", "outside dimension 0"),
-    "every lane writes": ("mul_mat_id f32", RESULT, "if row < w_ne[1]:", "two threads write"),
-    "an expert too many": ("mul_mat_id f32", "expert >= w_ne[2]", "expert > w_ne[2]",
+    "rows that are not there": (ELEMENTS, "products", RESULT, "if lane == 0:",
+                                "outside dimension 0"),
+    "every lane writes": (ELEMENTS, "products", RESULT, "if row < w_ne[1]:", "two threads write"),
+    "an expert too many": (ELEMENTS, "products", "expert >= w_ne[2]", "expert > w_ne[2]",
                            "outside dimension 2"),
+    "a column too many": ("mul_mat q8_0", "products", "if c < count:", "if c <= count:",
+                          "read of scratch (f32): outside"),
+    "a part too many": ("mul_mat_id q6_k", "products", "blocks * parts, LANES",
+                        "blocks * parts + 1, LANES", "read of w (u16): beside the element"),
+    "past the block": ("mul_mat_id q4_k", "packing", "quad(w, at + 4 + 4 * part)",
+                       "quad(w, at + 8 + 4 * part)", "read of w (u32): beside the element"),
+    "between two loads": ("mul_mat_id q4_k", "packing", "quad(w, at + 4 + 4 * part)",
+                          "quad(w, at + 3 + 4 * part)", "read of w (u32): not at a whole load"),
+    "past the halves": ("mul_mat_id f16", "packing", "quad(words, block * 8 + 4 * part)",
+                        "quad(words, block * 8 + 4 * part + 4)", "read of scratch (u32): outside"),
+    "a sum too many": ("quantise q8_k", "quantise", "range(lane, SUPER_SUMS, LANES)",
+                       "range(lane, SUPER_SUMS + 1, LANES)", "write of scratch (i32): outside"),
+    "a pair too many": ("halve", "quantise", "(cuda.threadIdx.x, pairs, cuda.blockDim.x)",
+                        "(cuda.threadIdx.x, pairs + 1, cuda.blockDim.x)",
+                        "write of scratch (u32): outside"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "old", "new", "word"), PLANTED.values(), ids=PLANTED.keys())
-def test_a_planted_fault_is_found(name: str, old: str, new: str, word: str, tmp_path: Path) -> None:
-    product = name.startswith("mul_mat")
-    module = _changed("products" if product else "moves", old, new, tmp_path)
-    function = module.plain_product_id(0) if product else getattr(module, f"_{name}")
-    bounds = check_bounds(name, replace(CATALOG[name], function=function))
+@pytest.mark.parametrize("name", sorted({name for name, *_ in PLANTED.values()}))
+def test_the_kernels_that_faults_are_planted_in_are_proved(name: str) -> None:
+    assert check_bounds(name, CATALOG[name]).faults == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "old", "new", "word"), PLANTED.values(), ids=PLANTED.keys()
+)
+def test_a_planted_fault_is_found(
+    name: str, module: str, old: str, new: str, word: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    changed = _changed(module, old, new, tmp_path)
+    if module == "packing":
+        monkeypatch.setattr(products, "PACKINGS", changed.PACKINGS)
+        changed = products
+    bounds = check_bounds(name, replace(CATALOG[name], function=_kernel_of(name, changed)))
     assert any(word in fault for fault in bounds.faults), bounds
+
+
+def _kernel_of(name: str, module: ModuleType) -> Any:
+    """The function of a kernel of the catalogue, as that module has it."""
+    op, *kind = name.split(" ")
+    if not op.startswith("mul_mat"):
+        return getattr(module, CATALOG[name].function.__name__)
+    suffix = "_id" if op.endswith("_id") else ""
+    if "elements" in kind:
+        return getattr(module, f"plain_product{suffix}").__wrapped__(KINDS[kind[0]])
+    return getattr(module, f"block_product{suffix}").__wrapped__(kind[0])
 
 
 def _changed(name: str, old: str, new: str, folder: Path) -> ModuleType:
@@ -81,6 +118,7 @@ def _changed(name: str, old: str, new: str, folder: Path) -> ModuleType:
     changed = importlib.util.spec_from_file_location("splitproof.exec.cuda.changed", path)
     assert changed is not None and changed.loader is not None
     module = importlib.util.module_from_spec(changed)
+    sys.modules[changed.name] = module  # dataclasses ask for it
     changed.loader.exec_module(module)
     return module
 
@@ -96,8 +134,9 @@ def test_sizes_that_nobody_promises_to_be_equal() -> None:
 
 
 def test_groups_that_nobody_promises_to_divide() -> None:
+    name = "mul_mat f32 by elements"
     with pytest.raises(Unclear, match="no promise"):
-        check_bounds("mul_mat f32", replace(CATALOG["mul_mat f32"], divides=()))
+        check_bounds(name, replace(CATALOG[name], divides=()))
 
 
 def _kernel(function: Callable[..., None], **more: Any) -> Kernel:
