@@ -8,9 +8,6 @@ from typing import Any
 from numba import config, cuda, types
 from numba.extending import intrinsic
 
-# Kernels that wait, and those of small tensors, start few blocks: Numba would warn of each.
-config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
-
 if config.ENABLE_CUDASIM:
 
     def now() -> Any:
@@ -19,6 +16,11 @@ if config.ENABLE_CUDASIM:
 
 else:
     from llvmlite import ir
+    from numba.cuda import dispatcher
+
+    # Kernels that wait, and those of small tensors, start few blocks: Numba would warn of each.
+    # The package numba-cuda has settings of its own, which its dispatcher looks at.
+    dispatcher.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
     @intrinsic
     def now(typing: Any) -> Any:

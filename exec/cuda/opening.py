@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from numba import cuda
-from numba.cuda.cudadrv.error import CudaSupportError
 
 from ..hardware import Hardware
+from .driver import why_not
 from .gpu import CudaGpu
-from .target import SIMULATED
 
 
 class NoGpuError(RuntimeError):
@@ -18,24 +17,10 @@ class NoGpuError(RuntimeError):
 
 def open_gpus(numbers: Mapping[str, int]) -> Hardware:
     """``numbers``: of GPUs, by name of device.  ``NoGpuError``."""
-    first = next(iter(numbers))
-    try:
-        count = len(cuda.gpus)
-    except CudaSupportError as error:
-        why = " ".join(str(error).split()).removeprefix("Error at driver init:").strip()
-        raise NoGpuError(
-            f"{first}: {why.partition('.')[0] or 'no CUDA driver'}; with NUMBA_ENABLE_CUDASIM=1 in "
-            "the environment Numba's simulator takes its place, for small models"
-        ) from None
-    if not SIMULATED:
-        if not cuda.is_available():
-            raise NoGpuError(
-                f"{first}: there is a driver but no CUDA compiler; "
-                "pip install 'splitproof[cuda]' brings one"
-            )
-        from numba.cuda import dispatcher
-
-        dispatcher.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # decoding has small grids
+    why = why_not()
+    if why is not None:
+        raise NoGpuError(f"{next(iter(numbers))}: {why}")
+    count = len(cuda.gpus)
     for name, number in numbers.items():
         if number >= count:
             last = f"cuda{count - 1}" if count else "none"
