@@ -14,7 +14,8 @@ from click.core import ParameterSource
 F = TypeVar("F", bound=Callable[..., Any])
 FORMATS = ("text", "json")
 #: What a check can also be written as: for code hosts.
-CHECK_FORMATS = (*FORMATS, "sarif", "github")
+FINDING_FORMATS = ("sarif", "github")
+CHECK_FORMATS = (*FORMATS, *FINDING_FORMATS)
 #: Z3 resource units per obligation, by name.
 EFFORTS = {"small": 400_000, "normal": 4_000_000, "large": 400_000_000}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from .options import FINDING_FORMATS
 from .output import CliError, reason
 
 #: Key → (type that is due, commands that take it).  ``ignore`` is a table of code = reason.
@@ -45,9 +46,14 @@ def settings(command: str | None, start: Path | None = None) -> dict[str, Any]:
         due, commands = KEYS[key]
         if not isinstance(value, due) or (isinstance(value, bool) and due is not bool):
             raise CliError(f"{path}: [tool.splitproof] {key}: {_name(due)} was due, not {value!r}")
-        if command in commands:
+        if command in commands and _is_for(command, key, value):
             values[PARAMETERS.get(key, key.replace("-", "_"))] = _for_click(key, value, path)
     return {command: values}
+
+
+def _is_for(command: str, key: str, value: Any) -> bool:
+    """Formats of findings are those of ``check``: other commands keep their own default."""
+    return key != "format" or command == "check" or value not in FINDING_FORMATS
 
 
 def _nearest(directory: Path) -> Path | None:

@@ -202,6 +202,13 @@ def test_a_setting_counts(run: Run, tmp_path: Path) -> None:
     assert run("check", "--symbol", "n_tokens=3", STATIC)[0] == 2
 
 
+def test_a_format_of_findings_is_no_other_commands(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.splitproof]\nformat = "sarif"\n')
+    assert json.loads(run("check", STATIC)[1])["version"] == "2.1.0"
+    code, out, _ = run("explain", "BK001")
+    assert code == 0 and out.startswith("BK001")
+
+
 def test_replay_confirms_and_shows_numbers(run: Run, tmp_path: Path) -> None:
     _, out, _ = run("check", "--format", "json", BAD, STATIC)
     (tmp_path / "report.json").write_text(out, encoding="utf-8")
