@@ -401,7 +401,7 @@ def test_a_baseline_lies_beside_the_settings(run: Run, monkeypatch: pytest.Monke
         ("[tool.splitproof]\nformat = 'yaml'", "'yaml' is not one of"),
         ("[tool.splitproof", "not TOML"),
         ("tool.splitproof = 1", "not a table"),
-        ("tool = 1", "not a table"),
+        ("tool = 1  # not a table of splitproof", "not a table"),
     ],
 )
 def test_a_wrong_setting_is_one_line(run: Run, tmp_path: Path, text: str, due: str) -> None:
