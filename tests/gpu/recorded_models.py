@@ -96,7 +96,7 @@ def _compared(
     with tempfile.TemporaryDirectory() as place:
         target = Path(place) / "gpu.npy"
         code, out, err = run([*_arguments(path, prompt, target), "--devices", DEVICES])
-        if code in (2, TIMED_OUT):  # the command does not know these devices, or there are none
+        if code == TIMED_OUT:
             return Model(name, "not available", _line(err))
         if code:
             return Model(name, "wrong", f"exit code {code}: {_line(err)}")

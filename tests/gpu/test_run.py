@@ -152,7 +152,12 @@ def player(*answers: tuple[int, str, str], logits: float = 0.0) -> recorded_mode
         ((RIGHT, (0, '{"tokens": [8]}', "")), 0.0, "wrong", "tokens [8]; [7] was due"),
         ((RIGHT, RIGHT), 0.5, "wrong", "a logit differs by 0.5"),
         ((RIGHT, RIGHT), float("nan"), "wrong", "a logit differs by nan"),
-        ((RIGHT, (2, "", "splitproof: cuda0,cpu: no file\n")), 0.0, "not available", "no file"),
+        (
+            (RIGHT, (2, "", "splitproof: cuda0: no GPU\n")),
+            0.0,
+            "wrong",
+            "exit code 2: splitproof: cuda0: no GPU",
+        ),
         ((RIGHT, (124, "", "it took more than 5 seconds")), 0.0, "not available", "more than 5"),
         ((RIGHT, (4, "", "Traceback\nValueError: x\n")), 0.0, "wrong", "exit code 4: ValueError"),
         (((1, "", "no\n"),), 0.0, "wrong", "on the CPU: no"),
