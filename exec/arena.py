@@ -172,9 +172,16 @@ def copy(source: Operand, target: Operand) -> int:
         if source.layout.packed and target.layout.packed:  # one run of bytes moves fastest
             move_bytes(source.data, target.data)
         elif isinstance(source, RemoteOperand) or isinstance(target, RemoteOperand):
-            write(target, source.packed())
+            write(target, _gathered(source, target))
         else:
             target.raw[...] = source.raw  # without a gathered copy in between
     else:
-        write(target, source.packed())
+        write(target, _gathered(source, target))
     return source.layout.nbytes
+
+
+def _gathered(source: Operand, target: Operand) -> Bytes:
+    """The bytes of a source with gaps, as they are when its turn has come: the host gathers them."""
+    if isinstance(target, RemoteOperand):
+        target.data.settle()
+    return source.packed()

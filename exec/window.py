@@ -53,6 +53,10 @@ class Window(ABC):
         """These bytes to the host."""
 
     @abstractmethod
+    def settle(self) -> None:
+        """The host waits for what was issued to the queue before."""
+
+    @abstractmethod
     def fetch(self) -> Bytes:
         """A copy, on the host; it is complete when this returns."""
 

@@ -181,10 +181,13 @@ class DeviceWindow(Window):
             with self.gpu.issuing() as stream:
                 self.array.copy_to_host(target, stream=stream.handle)
 
+    def settle(self) -> None:
+        self.gpu.catch_up()
+
     def fetch(self) -> Bytes:
         raw = np.empty(self.size, np.uint8)
         self.give(raw)
-        self.gpu.catch_up()
+        self.settle()
         return raw
 
 

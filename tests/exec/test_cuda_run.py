@@ -14,6 +14,7 @@ from cuda_simulator import LateEvent, LateStream, late, quicken
 from documents import moe, proved, selective
 from numba import cuda
 from numba.cuda.simulator import api
+from splitproof.exec.arena import copy
 from splitproof.exec.compare import compare
 from splitproof.exec.cpu.table import NoKernelError
 from splitproof.exec.cuda import moves, pointwise
@@ -21,11 +22,14 @@ from splitproof.exec.cuda.gpu import CudaGpu
 from splitproof.exec.cuda.lanes import StreamLane
 from splitproof.exec.cuda.target import THREADS
 from splitproof.exec.hardware import Hardware, HardwareError, MemoryShortError
-from splitproof.exec.queue import Mark
+from splitproof.exec.layout import Layout
+from splitproof.exec.operand import Operand
+from splitproof.exec.queue import Crew, Mark
 from splitproof.exec.reference import run_reference
 from splitproof.exec.runtime import RunError, RunResult, run
 from splitproof.exec.session import Session
 from splitproof.exec.trace import Trace, read_trace
+from splitproof.exec.window import RemoteOperand
 from splitproof.model import document
 from splitproof.model.certificate import CertificateError, certify
 from splitproof.model.command import SyncEvent, Wait
@@ -35,6 +39,7 @@ from splitproof.model.plan.lowering import Lowering, lower_as
 from splitproof.model.plan.planner import plan
 from splitproof.model.report import Verdict
 from splitproof.model.schedule import Schedule
+from splitproof.model.tensor import dtype
 from splitproof.verify.check import check
 from splitproof.verify.recorded import hold
 
@@ -205,6 +210,21 @@ def test_every_order_of_the_streams_gives_the_same_numbers(monkeypatch: pytest.M
     program = replace(chain(), repeat=2)
     certified(program)
     assert runs_right(program, monkeypatch, range(12))
+
+
+def test_a_source_with_gaps_is_read_when_its_turn_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host gathers it, so it waits for the stream, which may still write there."""
+    packed = Layout("packed", dtype("f32"), (2, 2, 1, 1), (4, 8, 16, 16), "v", 0)
+    gaps = replace(packed, name="gaps", nb=(4, 16, 32, 32))
+    with late(monkeypatch, 0), Crew() as crew:
+        device = CudaGpu(0, "gpu0")
+        lane = StreamLane(device, crew, "q", None)
+        staging, old = device.host_bytes(32, 0), device.allocate(32, 7)
+        target = device.allocate(16, 0)
+        lane.put(lambda: old.give(staging))
+        lane.put(lambda: copy(Operand(gaps, staging), RemoteOperand(packed, target)) and None)
+        lane.drain()
+        assert (target.fetch() == 7).all()
 
 
 def test_a_wait_that_is_left_out_shows(monkeypatch: pytest.MonkeyPatch) -> None:
