@@ -181,7 +181,7 @@ def copy(source: Operand, target: Operand) -> int:
 
 
 def _gathered(source: Operand, target: Operand) -> Bytes:
-    """The bytes of a source with gaps, as they are when its turn has come: the host gathers them."""
+    """A source with gaps, which the host gathers: as it is when the turn of the copy has come."""
     if isinstance(target, RemoteOperand):
         target.data.settle()
     return source.packed()
