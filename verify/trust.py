@@ -67,5 +67,7 @@ UNSOUND: tuple[Entry, ...] = (
           "order alone", "undecided"),
     Entry("over_read", "what a kernel of another op than mul_mat_id reads past its source",
           "undecided"),
+    Entry("slots that may never meet", "a late upload and another fill's slot that the count of "
+          "experts lets meet, though no ids were found for which they do", "undecided"),
     Entry("effort", "a question that Z3 gives up, or more than 512 regimes", "undecided"),
 )  # fmt: skip
