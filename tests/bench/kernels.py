@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from numba import carray, cfunc
 from peer import PLAIN, REPACKED, Library, library, product
-from splitproof.exec.arena import allocate
 from splitproof.exec.cpu.jobs import KERNEL, Job
 from splitproof.exec.cpu.native import NAMES, address, native_path, pointer
 from splitproof.exec.cpu.table import choose
 from splitproof.exec.data import initial_bytes
+from splitproof.exec.hardware import allocate
 from splitproof.exec.layout import Layout
 from splitproof.exec.operand import Operand, scratch
 from splitproof.exec.panels import PANEL_TYPES, pack, panel_type
@@ -69,9 +69,8 @@ def tensor(name: str, kind: str, *ne: int) -> Operand:
     """A packed operand: small made-up numbers, or blocks of random bytes, no scale a NaN."""
     a, b, c, d = [*ne, 1, 1, 1][:4]
     layout = Layout(name, dtype(kind), (a, b, c, d), (1, 1, 1, 1), "bench", 0, (0, 1))
-    raw = allocate(
-        layout.nbytes, 0
-    )  # as memories of a run are: at the start of a line of the cache
+    # As memories of a run are: from the start of a line of the cache on.
+    raw = allocate(layout.nbytes, 0)
     if kind in ("f32", "i32"):
         raw[:] = initial_bytes(0, layout)
     else:
