@@ -10,14 +10,16 @@ helpers of ``exec/cuda/index.py`` by the lemmas of ``verify/kernel_lemma.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
 import z3
 
 from ..model.kernel import Data, Flag, Kernel, Scratch, Value
-from .kernel_run import Access, Answers, Run
+from .kernel_memory import Access, Call, Shared
+from .kernel_run import Answers, Run
 from .kernel_value import Unclear
 
 #: Solver effort for one question, in Z3's resource units.
@@ -37,17 +39,45 @@ class Bounds:
     faults: tuple[str, ...]
 
 
-def check_bounds(name: str, kernel: Kernel) -> Bounds:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the solver said already: kernels that are alike ask the same.
+
+    ``proved``: questions by the solver's numbers of their terms, which are all kept, so that no
+    other term gets such a number.  The others: terms in other words, by their numbers.
+    """
+
+    answers: Answers = field(default_factory=dict)
+    proved: dict[frozenset[int], list[Any]] = field(default_factory=dict)
+    _linear: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    _there: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+
+    def linear(self, term: Any) -> Any:
+        """A term of which each product of unknowns is an unknown."""
+        number = term.get_id()
+        if number not in self._linear:
+            self._linear[number] = term, _without_products(z3.simplify(term, som=True))
+        return self._linear[number][1]
+
+    def there(self, term: Any) -> Any:
+        """A term as another thread has it."""
+        number = term.get_id()
+        if number not in self._there:
+            self._there[number] = term, _there(term)
+        return self._there[number][1]
+
+
+def check_bounds(name: str, kernel: Kernel, known: Known | None = None) -> Bounds:
     """Prove the bounds of a kernel, or say what may go wrong.  ``Unclear`` if it cannot be run."""
+    known = known or Known()
     found: dict[tuple[object, ...], list[Access]] = {}
     every: list[Access] = []
-    answers: Answers = {}
     identity: tuple[Any, ...] = ()
     paths = 0
     for choices in product(*_choices(kernel)):
         decisions: list[bool] = []
         while True:
-            run = Run(kernel, choices, decisions, answers)
+            run = Run(kernel, choices, decisions, known.answers)
             run.execute()
             paths, identity = paths + 1, run.identity
             if paths > MOST_PATHS:
@@ -60,11 +90,12 @@ def check_bounds(name: str, kernel: Kernel) -> Bounds:
             if not decisions:
                 break
             decisions[-1] = False
-    judge = _Judge(identity)
+    written = {a.parameter.tensor for a in every if a.write and isinstance(a.parameter, Data)}
+    judge = _Judge(identity, written, known)
     kept = [access for alike in found.values() for access in alike]
     for access in kept:
         judge.inside(access)
-    writes = [a for a in kept if a.write and not isinstance(a.parameter, Flag)]
+    writes = [a for a in kept if a.write and not isinstance(a.parameter, Flag | Shared)]
     for i, a in enumerate(writes):
         for b in writes[i:]:
             if a.parameter == b.parameter:
@@ -87,24 +118,42 @@ def _key(access: Access) -> tuple[object, ...]:
 
 
 def _keep(alike: list[Access], access: Access) -> None:
-    """Of accesses to one place, those with the fewest conditions stand for the others."""
+    """Of accesses to one place, those with the fewest conditions stand for the others; two that
+    differ in one condition, which holds for one and not for the other, are one without it."""
     ids = access.conditions
     if any(other.conditions <= ids for other in alike):
         return
     alike[:] = [other for other in alike if not ids <= other.conditions]
+    for other in alike:
+        mine, theirs = ids - other.conditions, other.conditions - ids
+        if len(mine) == len(theirs) == 1:
+            one, two = (
+                next(fact for fact in a.facts if fact.get_id() in only)
+                for a, only in ((access, mine), (other, theirs))
+            )
+            if one.eq(z3.Not(two)) or two.eq(z3.Not(one)):
+                alike[:] = [kept for kept in alike if kept is not other]
+                rest = tuple(fact for fact in access.facts if not fact.eq(one))
+                _keep(alike, replace(access, facts=rest))
+                return
     alike.append(access)
 
 
 class _Judge:
-    def __init__(self, identity: tuple[Any, ...]) -> None:
-        self.identity = identity
+    def __init__(self, identity: tuple[Any, ...], written: set[str], known: Known) -> None:
+        self.identity, self.written, self.known = identity, written, known
         self.questions = 0
         self.faults: list[str] = []
-        self._plain: dict[int, tuple[Any, Any]] = {}
 
     def ask(self, facts: list[Any], claim: Any, fault: str) -> None:
         self.questions += 1
-        solver, answer = self._refuted(facts, claim)
+        asked = [*facts, z3.Not(claim)]
+        key = frozenset(term.get_id() for term in asked)
+        if key in self.known.proved:
+            return
+        solver, answer = self._refuted(asked)
+        if answer == z3.unsat:
+            self.known.proved[key] = asked
         if answer == z3.sat:
             model = solver.model()
             values = sorted(f"{d.name()}={model[d]}" for d in model.decls() if "!" not in d.name())
@@ -112,14 +161,13 @@ class _Judge:
         elif answer == z3.unknown:
             self.faults.append(f"{fault}: not decided ({solver.reason_unknown()})")
 
-    def _refuted(self, facts: list[Any], claim: Any) -> tuple[Any, Any]:
+    def _refuted(self, asked: list[Any]) -> tuple[Any, Any]:
         """A solver with the facts and the negated claim, and its answer.
 
         Most claims follow where each product of unknowns is taken for an unknown of its own, which
         is tried first: to know less can only make an answer less sure.
         """
-        asked = [*facts, z3.Not(claim)]
-        for known, effort in ((list(map(self._linear, asked)), EFFORT // 10), (asked, EFFORT)):
+        for known, effort in ((list(map(self.known.linear, asked)), EFFORT // 10), (asked, EFFORT)):
             solver = z3.Solver()
             solver.set("rlimit", effort)
             solver.add(*known)
@@ -127,14 +175,6 @@ class _Judge:
             if answer == z3.unsat:
                 break
         return solver, answer
-
-    def _linear(self, term: Any) -> Any:
-        """A term of which each product of unknowns is an unknown."""
-        number = term.get_id()
-        if number not in self._plain:
-            # Terms are kept, so that no other gets their numbers.
-            self._plain[number] = term, _without_products(z3.simplify(term, som=True))
-        return self._plain[number][1]
 
     def inside(self, access: Access) -> None:
         index, parameter, facts = access.index, access.parameter, list(access.facts)
@@ -144,6 +184,9 @@ class _Judge:
         match parameter:
             case Flag():
                 self.ask(facts, index.rest == 0, f"{word}: past the flag")
+            case Shared():
+                inside = z3.And(index.rest >= 0, index.rest < parameter.size)
+                self.ask(facts, inside, f"{word}: outside its {parameter.size}")
             case Scratch():
                 size = _sizes(access).term("*".join(parameter.size))
                 inside = z3.And(index.rest >= 0, index.rest < size)
@@ -173,25 +216,34 @@ class _Judge:
 
     def apart(self, a: Access, b: Access) -> None:
         """Writes of different threads are to different elements."""
-        other, there = _renamed(b)
+        there = self.known.there
+        other = _renamed(b, there)
         strides = {*a.index.strides, *other.index.strides}
         zero = z3.IntVal(0)
         same = [a.index.strides.get(s, zero) == other.index.strides.get(s, zero) for s in strides]
         same.append(a.index.rest == other.index.rest)
         facts = [*a.facts, *other.facts]
         for mine, theirs in product(a.calls, other.calls):
-            if mine.name == theirs.name and len(mine.inputs) == len(theirs.inputs):
-                inputs, outputs = (
-                    z3.And(*(x == y for x, y in zip(one, two, strict=True)))
-                    for one, two in (
-                        (mine.inputs, theirs.inputs), (mine.outputs, theirs.outputs)
-                    )
-                )  # fmt: skip
-                facts.append(inputs == outputs)
+            alike = mine.name == theirs.name and len(mine.inputs) == len(theirs.inputs)
+            if alike and mine.load not in self.written:
+                facts += _alike(mine, theirs)
         mine_there = zip(self.identity, (there(term) for term in self.identity), strict=True)
         facts.append(z3.Or(*(x != y for x, y in mine_there)))
         word = _word(a.parameter)
         self.ask(facts, z3.Not(z3.And(*same)), f"two threads write one element of {word}")
+
+
+def _alike(a: Call, b: Call) -> list[Any]:
+    """What is known of the same helper, called twice."""
+    inputs, outputs = (
+        z3.And(*(x == y for x, y in zip(one, two, strict=True)))
+        for one, two in ((a.inputs, b.inputs), (a.outputs, b.outputs))
+    )
+    found = [z3.Implies(inputs, outputs)]
+    if not a.load:
+        natural = [term >= 0 for term in a.outputs] if a.natural else []
+        found.append(z3.Implies(z3.And(outputs, *natural), inputs))
+    return found
 
 
 def _without_products(term: Any) -> Any:
@@ -207,36 +259,38 @@ def _without_products(term: Any) -> Any:
     return term.decl()(*map(_without_products, parts))
 
 
-def _word(parameter: Data | Scratch | Flag) -> str:
-    if isinstance(parameter, Data):
-        return f"{parameter.tensor} ({parameter.kind})"
-    return "the flag" if isinstance(parameter, Flag) else f"scratch ({parameter.kind})"
+def _word(parameter: Data | Scratch | Flag | Shared) -> str:
+    match parameter:
+        case Data():
+            return f"{parameter.tensor} ({parameter.kind})"
+        case Flag():
+            return "the flag"
+        case Shared():
+            return f"shared memory ({parameter.kind})"
+    return f"scratch ({parameter.kind})"
 
 
 def _sizes(access: Access) -> Any:
     return access.index.run.sizes
 
 
-def _renamed(access: Access) -> tuple[Access, Any]:
-    """The same access of another thread: every number that hangs on the thread renamed."""
-    names: dict[Any, Any] = {}
-
-    def there(term: Any) -> Any:
-        for constant in _constants(term):
-            if "!" in constant.decl().name() and constant not in names:
-                names[constant] = z3.Int(constant.decl().name() + "'")
-        return z3.substitute(term, *names.items())
-
+def _renamed(access: Access, there: Callable[[Any], Any]) -> Access:
     index = access.index
-    moved = type(index)(
-        index.run, there(index.rest), {s: there(c) for s, c in index.strides.items()}, index.divisor
-    )
+    strides = {stride: there(coefficient) for stride, coefficient in index.strides.items()}
     calls = tuple(
-        type(c)(c.name, tuple(map(there, c.inputs)), tuple(map(there, c.outputs)))
+        replace(c, inputs=tuple(map(there, c.inputs)), outputs=tuple(map(there, c.outputs)))
         for c in access.calls
     )
-    facts = tuple(map(there, access.facts))
-    return Access(access.parameter, moved, access.write, facts, calls), there
+    return replace(
+        access, index=type(index)(index.run, there(index.rest), strides, index.divisor),
+        facts=tuple(map(there, access.facts)), calls=calls,
+    )  # fmt: skip
+
+
+def _there(term: Any) -> Any:
+    """A term of which every number that hangs on the thread is renamed."""
+    names = [constant for constant in _constants(term) if "!" in constant.decl().name()]
+    return z3.substitute(term, *((name, z3.Int(name.decl().name() + "'")) for name in names))
 
 
 def _constants(term: Any) -> list[Any]:

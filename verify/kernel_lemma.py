@@ -49,6 +49,16 @@ class _Whole:
         return _Whole(self.divisions, self.divisions.of(self.term, other.term)[1])
 
 
+def check_tile(tile_place: Helper, threads: int) -> list[str]:
+    """Whether the results of a tile's threads are its elements, each once: all are looked at."""
+    found = [
+        tile_place(thread, eighth, k)
+        for thread in range(threads) for eighth in range(threads // 32) for k in range(4)
+    ]  # fmt: skip
+    due = [(row, column) for row in range(threads // 2) for column in range(threads // 4)]
+    return [] if sorted(found) == due else [f"tile_place: not a tile of {threads} threads"]
+
+
 def check_lemmas(row_place: Helper, element_place: Helper, group_place: Helper) -> list[str]:
     """Every lemma that does not hold of these helpers, or is not decided; empty if all do."""
     return [

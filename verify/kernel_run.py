@@ -9,9 +9,8 @@ import sys
 import textwrap
 import types
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import cache
-from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,19 +28,25 @@ from ..model.kernel import (
     Steps,
     Value,
 )
+from .kernel_memory import Access, Array, Call, Floats, Local, Shared
 from .kernel_sizes import Sizes
 from .kernel_value import Num, Opaque, Unclear
 
 #: Helpers whose result no index hangs on; what they do to the scratch of a block is theirs.
 OPAQUE = frozenset({
-    "block_sum", "block_max", "lane_sum", "lane_max", "float_of_half", "half_of_float",
+    "barrier", "block_sum", "block_max", "lane_sum", "lane_max", "float_of_half", "half_of_float",
     "float_of_brain", "brain_of_float", "bits_of_float", "float_of_bits", "dot4", "word_of",
     "rounded", "_key", "_larger", "_factor", "_scale", "_integer", "_sigmoid", "_gelu",
-    "_quotient",
+    "_quotient", "_tiles_of",
 })  # fmt: skip
 #: Those that give several results.
 SEVERAL = {"block_scan": 2, "_six_bits": 2, "mma_bytes": 4, "mma_few_bytes": 4, "mma_halves": 4,
            "mma_brains": 4}  # fmt: skip
+#: Those that have a meaning of their own, by a lemma of ``verify/kernel_lemma.py`` or on trust.
+HELPERS = frozenset({
+    "row_place", "element_place", "group_place", "tile_place", "quad", "ranked", "pair_at",
+    "pair_inside",
+})  # fmt: skip
 
 
 #: Solver effort for a question on the way, in Z3's resource units.
@@ -54,33 +59,8 @@ MOST_DECISIONS = 256
 Answers = dict[frozenset[int], tuple[bool, tuple[Any, ...]]]
 
 
-@dataclass(frozen=True)
-class Access:
-    """A read or write of a parameter: where, and under which conditions.
-
-    ``aligned``: the index must be a multiple of it.
-    """
-
-    parameter: Data | Scratch | Flag
-    index: Num
-    write: bool
-    facts: tuple[Any, ...]
-    calls: tuple[Call, ...]
-    aligned: int = 1
-
-    @property
-    def conditions(self) -> frozenset[int]:
-        """The facts by the solver's numbers for them."""
-        return frozenset(fact.get_id() for fact in self.facts)
-
-
-@dataclass(frozen=True)
-class Call:
-    """A one-to-one helper: equal inputs give equal outputs, and different ones different."""
-
-    name: str
-    inputs: tuple[Any, ...]
-    outputs: tuple[Any, ...]
+class Joined(Exception):
+    """The path goes on as another does, from where a helper without a result returned."""
 
 
 class Run:
@@ -90,11 +70,12 @@ class Run:
         self, kernel: Kernel, choices: Sequence[int], decisions: list[bool], answers: Answers
     ) -> None:
         self.kernel, self.decisions, self.taken, self.answers = kernel, decisions, 0, answers
+        self._replayed = len(decisions)
         self.sizes = Sizes(kernel)
         self.facts: list[Any] = []
         self.accesses: list[Access] = []
         self.calls: list[Call] = []
-        self._fresh = count()
+        self._number = 0  # of the next unknown
         self._choices = iter(choices)
         self._counting = False  # in a rank, whose count no index hangs on but by its lemma
         self._thread()
@@ -112,15 +93,15 @@ class Run:
             blockIdx=SimpleNamespace(x=grid[0], y=grid[1], z=grid[2]),
             threadIdx=SimpleNamespace(x=self.thread, y=one, z=one),
             blockDim=SimpleNamespace(x=self.kernel.threads),
-            shared=SimpleNamespace(array=lambda size, kind: Opaque(self)),
-            local=SimpleNamespace(array=lambda size, kind: _Local(self, size)),
+            shared=SimpleNamespace(array=lambda size, kind: Array(self, Shared(str(kind), size))),
+            local=SimpleNamespace(array=lambda size, kind: Local(self, size)),
             syncthreads=lambda: None,
         )
 
     def _argument(self, parameter: Parameter) -> Any:
         match parameter:
             case Data() | Scratch() | Flag():
-                return _Array(self, parameter)
+                return Array(self, parameter)
             case Steps(tensor):
                 return tuple(self._stride(tensor, n) for n in range(4))
             case Step(tensor, n):
@@ -140,14 +121,29 @@ class Run:
     def size(self, dimension: str) -> Num:
         return Num(self, self.sizes.term(dimension), natural=True)
 
+    def _unknown(self, name: str) -> Any:
+        self._number += 1
+        return z3.Int(f"{name}!{self._number}")
+
     def fresh(self, name: str, bound: Any = None) -> Num:
         """A number from 0 to below the bound."""
-        term = z3.Int(f"{name}!{next(self._fresh)}")
+        term = self._unknown(name)
         self.facts.append(term >= 0)
         if bound is None:
             return Num(self, term, natural=True)
         self.facts.append(term < bound)
         return Num(self, term, natural=True, below=(bound,))
+
+    def loaded(self, bits: int) -> Num:
+        """A signed integer of the data."""
+        found = Num(self, self._unknown("loaded"))
+        self.facts += [found.rest >= -(2 ** (bits - 1)), found.rest < 2 ** (bits - 1)]
+        return found
+
+    @property
+    def new(self) -> bool:
+        """Whether the path has left the one before it, which made the same accesses so far."""
+        return self.taken >= self._replayed
 
     # -- deciding -------------------------------------------------------------------------------
 
@@ -276,7 +272,39 @@ class Run:
 
         return helper
 
-    def quad(self, array: _Array, at: Num) -> tuple[Opaque, ...]:
+    def tile_place(self, thread: Num, eighth: Num, k: Num) -> tuple[Num, Num]:
+        """A tile has half as many rows and a fourth as many columns as there are threads."""
+        threads = self.kernel.threads
+        for number, bound in ((thread, threads), (eighth, threads // 32), (k, 4)):
+            if not self._between(number, z3.IntVal(bound)):
+                raise Unclear(f"tile_place of a number that may be past {bound}")
+        places = [self.fresh("tile", z3.IntVal(threads // part)) for part in (2, 4)]
+        inputs, outputs = (thread.rest, eighth.rest, k.rest), tuple(p.rest for p in places)
+        self.calls.append(Call("tile_place", inputs, outputs))
+        return places[0], places[1]
+
+    def ranked(self, rank: Any, element: Num, count_: Num) -> Num:
+        """A rank that the kernel has counted: what it counts is not looked at."""
+        found = self.fresh("ranked", count_.rest)
+        self.calls.append(Call("ranked", (element.rest,), (found.rest,)))
+        return found
+
+    def pair_at(self, order: Array, number: Num) -> tuple[Num, Num]:
+        """A pair that is nowhere else, unless it is negative."""
+        for place in (2 * number, 2 * number + 1):
+            order.access(place, False)
+        pair = self.loaded(32), self.loaded(32)
+        outputs = tuple(place.rest for place in pair)
+        self.calls.append(Call("pair_at", (number.rest,), outputs, natural=True))
+        return pair
+
+    def pair_inside(self, i1: Any, ne1: Any, i2: Any, ne2: Any) -> bool:
+        """One decision, not four."""
+        return self.choose(
+            z3.And(i1.rest >= 0, i1.rest < ne1.rest, i2.rest >= 0, i2.rest < ne2.rest)
+        )
+
+    def quad(self, array: Array, at: Num) -> tuple[Opaque, ...]:
         """Four words in one load, which must start at a multiple of four."""
         array.access(at, False, aligned=4)
         for k in (1, 2, 3):
@@ -289,7 +317,8 @@ class Run:
         """One arbitrary iteration, or none."""
         start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         turn = self.fresh("turn")  # also where it is not entered: later names stay the same
-        if not self.either():
+        empty = isinstance(start, int) and isinstance(stop, int) and start >= stop
+        if empty or not self.either():
             return
         start, stop = (
             b if isinstance(b, Num) else Num(self, z3.IntVal(b), natural=b >= 0)
@@ -311,30 +340,64 @@ class Run:
     def function(self, jitted: Any) -> Callable[..., Any]:
         """The Python of a kernel or helper, its globals replaced by what has a meaning here."""
         plain = getattr(jitted, "py_func", jitted)
+        code = plain.__code__
         known = dict(plain.__globals__)
-        for name in plain.__code__.co_names:
-            if name in OPAQUE:
-                known[name] = lambda *_: Opaque(self)
-            elif name in SEVERAL:
-                known[name] = lambda *_, count=SEVERAL[name]: (Opaque(self),) * count
-            elif name in ("row_place", "element_place", "group_place", "quad"):
-                known[name] = getattr(self, name)
-            elif hasattr(known.get(name), "py_func"):
-                body = self.function(known[name])
-                known[name] = self.rank(body) if name == "_rank" else body
+        for name in code.co_names:
+            if name in known:
+                known[name] = self.meaning(name, known[name])
         known |= {
             "cuda": self.cuda,
             "range": self.range,
-            "np": _Floats(self),
-            "math": _Floats(self),
+            "np": Floats(self),
+            "math": Floats(self),
         }
-        cells = [cell.cell_contents for cell in plain.__closure__ or ()]
-        given = (self.function(cell) if hasattr(cell, "py_func") else cell for cell in cells)
-        closure = tuple(types.CellType(value) for value in given) or None
-        return types.FunctionType(plain.__code__, known, plain.__name__, None, closure)
+        cells = zip(code.co_freevars, plain.__closure__ or (), strict=True)
+        closure = (self.meaning(name, cell.cell_contents) for name, cell in cells)
+        return types.FunctionType(
+            code, known, plain.__name__, None, tuple(map(types.CellType, closure)) or None
+        )
+
+    def meaning(self, name: str, value: Any) -> Any:
+        """What a name of a kernel stands for here."""
+        if name in OPAQUE:
+            return lambda *given: self.opaque(name, given, 1)[0]
+        if name in SEVERAL:
+            return lambda *given: self.opaque(name, given, SEVERAL[name])
+        if name in HELPERS:
+            return getattr(self, name)
+        if hasattr(value, "py_func"):
+            body = self.function(value)
+            if name == "_rank":
+                return self.rank(body)
+            silent = value.py_func.__annotations__.get("return") == "None"
+            return self.section(body) if silent else body
+        return value
+
+    def opaque(self, name: str, given: Sequence[Any], count: int) -> tuple[Opaque, ...]:
+        for one in given:
+            if isinstance(one, Array) and not isinstance(one.parameter, Shared):
+                raise Unclear(f"what {name} does to memory is not looked at")
+        return (Opaque(self),) * count
+
+    def section(self, body: Callable[..., Any]) -> Callable[..., None]:
+        """A helper that gives nothing back: after it all is as before, whatever it decided.
+
+        What it learned is forgotten, and of the paths through it one goes on.
+        """
+
+        def helper(*arguments: Any) -> None:
+            facts, calls = list(self.facts), list(self.calls)
+            start, number = self.taken, self._number
+            body(*arguments)
+            self.facts, self.calls, self._number = facts, calls, number
+            if not all(self.decisions[start : self.taken]):
+                raise Joined
+
+        return helper
 
     def execute(self) -> None:
-        self.function(self.kernel.function)(*self.arguments)
+        with suppress(Joined):
+            self.function(self.kernel.function)(*self.arguments)
 
 
 def _of_sizes(name: str, sizes: Sequence[Num]) -> str:
@@ -359,63 +422,3 @@ def _loops(code: types.CodeType, name: str) -> bool:
         for node in ast.walk(tree)
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
     )
-
-
-class _Array:
-    def __init__(self, run: Run, parameter: Data | Scratch | Flag) -> None:
-        self.run, self.parameter = run, parameter
-
-    @property
-    def size(self) -> Num:
-        assert isinstance(self.parameter, Scratch)
-        return self.run.size("*".join(self.parameter.size))
-
-    def access(self, index: Any, write: bool, aligned: int = 1) -> None:
-        run = self.run
-        index = index if isinstance(index, Num) else Num(run, z3.IntVal(index))
-        facts, calls = (*run.sizes.facts, *run.facts), tuple(run.calls)
-        run.accesses.append(Access(self.parameter, index, write, facts, calls, aligned))
-
-    def __getitem__(self, index: Any) -> Any:
-        self.access(index, False)
-        kind = "i32" if isinstance(self.parameter, Flag) else self.parameter.kind
-        if not isinstance(self.parameter, Data) or kind not in ("i32", "i64"):
-            return Opaque(self.run)
-        found = Num(self.run, z3.Int(f"loaded!{next(self.run._fresh)}"))
-        bits = int(kind[1:]) - 1
-        self.run.facts += [found.rest >= -(2**bits), found.rest < 2**bits]
-        return found
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self.access(index, True)
-
-
-class _Local:
-    """An array of one thread."""
-
-    def __init__(self, run: Run, size: int) -> None:
-        self.run, self.size = run, size
-
-    def __getitem__(self, index: Any) -> Opaque:
-        inside = isinstance(index, int) and 0 <= index < self.size
-        if not inside and not self.run.holds(z3.And(index.rest >= 0, index.rest < self.size)):
-            raise Unclear("an index outside a thread's own array")
-        return Opaque(self.run)
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self[index]
-
-
-class _Floats:
-    """``np`` and ``math``: what they give is opaque; a conversion to an integer keeps an index."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-    def int64(self, value: Any) -> Any:
-        return value
-
-    int32 = int64
-
-    def __getattr__(self, name: str) -> Any:
-        return Opaque(self.run) if name in ("nan", "inf") else lambda *_: Opaque(self.run)

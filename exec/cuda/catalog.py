@@ -15,7 +15,7 @@ from ...model.kernel import (
     Value,
 )
 from ...model.tensor import dtype
-from . import moves, pointwise, products, quantise, rotate, rows
+from . import group, moves, pointwise, products, quantise, rotate, rows, tiles
 from .dequantise import KINDS
 from .packing import PACKINGS, Packing
 from .target import THREADS, WARPS
@@ -186,6 +186,21 @@ def _quantised() -> dict[str, Kernel]:
     }  # fmt: skip
 
 
+def _grouped() -> dict[str, Kernel]:
+    """The order of pairs: ``groups.0`` experts and one more, ``tiles.0`` tiles of columns."""
+    ids, groups = _shaped("ids", "i32"), Size("groups.0")
+    size, flat = ("tiles.0", str(tiles.COLUMNS)), (("ids.2", "1"), ("ids.3", "1"))
+    counts, order = Scratch("i32", ("groups.0",)), Scratch("i32", (*size, "2"))
+    return {
+        "clear": Kernel(group._clear, (order,), ("tiles.0",), THREADS),
+        "count": Kernel(group._count, (*ids, groups, counts), ("groups.0",), THREADS, flat),
+        "order": Kernel(
+            group._order, (*ids, groups, counts, order, Size("*".join(size))), ("groups.0",),
+            THREADS, flat,
+        ),
+    }  # fmt: skip
+
+
 SAME = (("w.0", "x.0"), ("w.1", "y.0"), *_alike("x", "y", (1, 2, 3)))
 SAME_ID = (
     ("w.0", "x.0"), ("w.1", "y.0"), ("ids.0", "y.1"), ("ids.1", "y.2"), ("x.2", "y.2"),
@@ -198,6 +213,8 @@ def _products() -> dict[str, Kernel]:
     shape, y, chosen = (Steps("w"), Shape("w")), _strided("y"), _shaped("ids", "i32")
     grid = (f"w.1/{WARPS}", f"x.1/{products.TILE}", "x.2*x.3")
     id_grid = (f"w.1/{WARPS}", "ids.0*ids.1")
+    tiled = (f"w.1/{tiles.ROWS}", f"x.1/{tiles.COLUMNS}", "x.2*x.3")
+    order = Scratch("i32", ("tiles.0", str(tiles.COLUMNS), "2"))
     found = {}
     for name, packing in PACKINGS.items():
         data = Data("w", f"u{packing.unit * 8}", packing.size, packing.weights)
@@ -209,6 +226,14 @@ def _products() -> dict[str, Kernel]:
         found[f"mul_mat_id {name}"] = Kernel(
             products.block_product_id(name), (*given, *chosen, *y, Flag()), id_grid, THREADS,
             (*SAME_ID, whole),
+        )  # fmt: skip
+        found[f"mul_mat {name} in tiles"] = Kernel(
+            tiles.tiled_product(name), (*given, *y), tiled, tiles.TILE_THREADS, (*SAME, whole),
+            GROUPED,
+        )  # fmt: skip
+        found[f"mul_mat_id {name} in tiles"] = Kernel(
+            tiles.tiled_product_id(name), (*given, *chosen, order, *y, Flag()),
+            (tiled[0], "tiles.0"), tiles.TILE_THREADS, (*SAME_ID, whole),
         )  # fmt: skip
     for name in ("f32", "f16", "bf16"):
         data, number = Data("w", "f32" if name == "f32" else "u16"), KINDS[name]
@@ -232,5 +257,6 @@ def kernels() -> dict[str, Kernel]:
         **_get_rows(),
         **_moves(),
         **_quantised(),
+        **_grouped(),
         **_products(),
     }

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from .simulated import barrier, float_of_brain, float_of_half
 WARP = 32
 #: Fragments by turn and thread.  Blocks run one after the other; threads of a block alternate
 #: between two turns, so that no lane overwrites what another has still to read.
-_GIVEN: dict[tuple[int, int], tuple[Any, ...]] = {}
+_GIVEN: dict[tuple[int, int], tuple[list[Any], ...]] = {}
 _MINE = threading.local()
 
 Elements = Callable[[int], list[Any]]
@@ -40,17 +41,17 @@ def _bytes(word: int) -> list[Any]:
 
 
 def _halves(word: int) -> list[Any]:
-    return [float_of_half(word & 0xFFFF), float_of_half(word >> 16)]
+    return [float(float_of_half(half)) for half in (word & 0xFFFF, word >> 16)]
 
 
 def _brains(word: int) -> list[Any]:
-    return [float_of_brain(word & 0xFFFF), float_of_brain(word >> 16)]
+    return [float(float_of_brain(half)) for half in (word & 0xFFFF, word >> 16)]
 
 
-def _exchanged(thread: int, words: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+def _exchanged(thread: int, mine: tuple[list[Any], ...]) -> list[tuple[list[Any], ...]]:
     """The fragments of all lanes of the warp."""
     turn = _MINE.turn = 1 - getattr(_MINE, "turn", 0)
-    _GIVEN[turn, thread] = tuple(int(word) for word in words)
+    _GIVEN[turn, thread] = mine
     barrier()
     first = thread // WARP * WARP
     return [_GIVEN[turn, first + lane] for lane in range(WARP)]
@@ -58,18 +59,16 @@ def _exchanged(thread: int, words: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 def _products(thread: int, words: tuple[Any, ...], elements: Elements) -> list[Any]:
     """The four sums of products that belong to a lane; the last third of ``words`` is of b."""
-    given = _exchanged(thread, words)
+    given = _exchanged(thread, tuple(elements(int(word)) for word in words))
     lane = thread % WARP
     place, of_four, registers = lane // 4, lane % 4, len(words) // 3
 
     def along(group: int, numbers: range) -> list[Any]:
-        return [x for n in numbers for t in range(4) for x in elements(given[4 * group + t][n])]
+        return [x for n in numbers for t in range(4) for x in given[4 * group + t][n]]
 
     rows = [along(place, range(first, 2 * registers, 2)) for first in (0, 1)]
-    columns = [
-        along(2 * of_four + k, range(2 * registers, 3 * registers)) for k in (0, 1)
-    ]  # fmt: skip
-    return [sum(a * b for a, b in zip(r, c, strict=True)) for r in rows for c in columns]
+    columns = [along(2 * of_four + k, range(2 * registers, 3 * registers)) for k in (0, 1)]
+    return [sum(map(mul, row, column)) for row in rows for column in columns]
 
 
 def mma_bytes(thread: Any, *words: Any) -> Any:

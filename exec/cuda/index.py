@@ -35,3 +35,15 @@ def group_place(place: Any, count: Any, groups: Any) -> Any:
 def warp_row(block: Any, thread: Any, lanes: Any, warps: Any) -> Any:
     """The row that a warp computes: a block has ``warps`` of them."""
     return block * warps + thread // lanes
+
+
+def pair_inside(i1: Any, ne1: Any, i2: Any, ne2: Any) -> bool:
+    """Whether two places are inside their dimensions."""
+    return bool(i1 >= 0 and i1 < ne1 and i2 >= 0 and i2 < ne2)
+
+
+def tile_place(thread: Any, eighth: Any, k: Any) -> Any:
+    """Row and column in a tile of result ``k`` of four that a thread has of eight columns: each
+    warp of 32 has sixteen rows (``fragments.py``)."""
+    lane = thread % 32
+    return thread // 32 * 16 + lane // 4 + k // 2 * 8, eighth * 8 + lane % 4 * 2 + k % 2

@@ -11,12 +11,19 @@ from ...model.graph import Node
 from ..functions import UnsupportedOp
 from ..operand import Operand
 from .dequantise import KINDS
+from .group import ordered
 from .launch import Launch, whole
 from .packing import PACKINGS
 from .products import TILE, block_product, block_product_id, plain_product, plain_product_id
 from .quantise import prepared
 from .target import THREADS, WARPS
+from .tiles import COLUMNS, ROWS, TILE_THREADS, tiled_product, tiled_product_id
 
+#: A product is computed in tiles, by tensor cores, where a weight would otherwise be read more
+#: often than this: above 8 columns, or above 2 pairs of token and expert for each expert.  An
+#: estimate by the traffic alone, not measured: a tile reads each weight once, but multiplies
+#: columns that nobody asked for too.
+MOST_READS = 2
 #: Blocks of threads along the second and third dimension of a grid, at most.
 GRID_LIMIT = 65535
 
@@ -63,8 +70,16 @@ def mul_mat(dst: Operand, sources: Sequence[Operand], node: Node, launch: Launch
     w, x = sources
     if dst.empty:
         return
-    grid = _grid(node, w.ne[1], _blocks_of(x.ne[1], TILE), x.ne[2] * x.ne[3])
+    reads = _blocks_of(x.ne[1], TILE)
+    grid = _grid(node, w.ne[1], reads, x.ne[2] * x.ne[3])
     if _in_blocks(w, node):
+        if reads > MOST_READS:
+            tiles = _blocks_of(w.ne[1], ROWS), _blocks_of(x.ne[1], COLUMNS), grid[2]
+            tiled_product(w.dtype)[tiles, TILE_THREADS, launch.stream](
+                _blocks(w), w.layout.nb, w.ne, *prepared(x, w.dtype, launch), x.ne,
+                dst.flat, dst.steps,
+            )  # fmt: skip
+            return
         block_product(w.dtype)[grid, THREADS, launch.stream](
             _blocks(w), w.layout.nb, w.ne, *prepared(x, w.dtype, launch), x.ne, dst.flat, dst.steps
         )
@@ -82,10 +97,19 @@ def mul_mat_id(dst: Operand, sources: Sequence[Operand], node: Node, launch: Lau
     w, x, ids = sources
     if dst.empty:
         return
-    grid = _grid(node, w.ne[1], ids.ne[0] * ids.ne[1], 1)
-    chosen = (ids.flat, ids.steps, ids.ne)
+    pairs, chosen = ids.ne[0] * ids.ne[1], (ids.flat, ids.steps, ids.ne)
     result = (dst.flat, dst.steps, launch.fault)
-    if _in_blocks(w, node):
+    in_blocks = _in_blocks(w, node)
+    if in_blocks and pairs > MOST_READS * w.ne[2]:
+        order, count = ordered(ids, w.ne[2], launch)
+        tiles = _blocks_of(w.ne[1], ROWS), count
+        tiled_product_id(w.dtype)[tiles, TILE_THREADS, launch.stream](
+            _blocks(w), w.layout.nb, w.ne, *prepared(x, w.dtype, launch), x.ne, *chosen, order,
+            *result,
+        )  # fmt: skip
+        return
+    grid = _grid(node, w.ne[1], pairs, 1)
+    if in_blocks:
         block_product_id(w.dtype)[grid, THREADS, launch.stream](
             _blocks(w), w.layout.nb, w.ne, *prepared(x, w.dtype, launch), x.ne, *chosen, *result
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from numba import config, cuda
 
 from . import index
@@ -22,6 +23,8 @@ row_start = cuda.jit(device=True)(index.row_start)
 element_place = cuda.jit(device=True)(index.element_place)
 group_place = cuda.jit(device=True)(index.group_place)
 warp_row = cuda.jit(device=True)(index.warp_row)
+pair_inside = cuda.jit(device=True)(index.pair_inside)
+tile_place = cuda.jit(device=True)(index.tile_place)
 
 if SIMULATED:
     from .fragments import mma_brains as mma_brains
@@ -67,6 +70,20 @@ THREADS = 4 if SIMULATED else 256
 WARPS = THREADS // LANES
 #: Warps of a block that computes a tile of a product; they have 32 lanes in the simulator too.
 TILE_WARPS = 2 if SIMULATED else 8
+
+
+@cuda.jit(device=True)
+def ranked(rank: Any, element: Any, count: Any) -> Any:
+    """The rank as an index.  The caller promises, and the bounds proof takes it for granted, that
+    it is a rank among ``count`` elements in a total order: different for each of them."""
+    return np.int64(rank)
+
+
+@cuda.jit(device=True)
+def pair_at(order: Any, number: Any) -> Any:
+    """Place and token of the pair there, or something negative.  The bounds proof takes it for
+    granted that no pair is there twice."""
+    return np.int64(order[2 * number]), np.int64(order[2 * number + 1])
 
 
 @cuda.jit(device=True)

@@ -54,11 +54,24 @@ def test_what_starts_at_multiples_of_16_bytes_is_loaded_so(compiled: dict[str, A
         assert {f"mul_mat {kind}", f"mul_mat_id {kind}"} <= set(compiled["wide"])
 
 
+MMA = {
+    "f16": "m16n8k16.row.col.f32.f16.f16.f32", "bf16": "m16n8k16.row.col.f32.bf16.bf16.f32",
+    "q6_k": "m16n8k16.row.col.s32.s8.s8.s32",
+}  # fmt: skip
+
+
+def test_tiles_are_multiplied_by_tensor_cores(compiled: dict[str, Any]) -> None:
+    for name, found in compiled["mma"].items():
+        kind = MMA.get(name.split(" ")[1], "m16n8k32.row.col.s32.s8.s8.s32") if " " in name else ""
+        assert found == ([f"mma.sync.aligned.{kind}"] if name.endswith("in tiles") else []), name
+
+
 def test_indices_are_64_bits_wide(compiled: dict[str, Any]) -> None:
-    helpers = compiled["helpers"]
+    helpers = dict(compiled["helpers"])
+    assert helpers.pop("pair_inside") == ["bool"]
     assert {"row_place", "row_start", "element_place", "group_place", "warp_row"} <= helpers.keys()
     for name, returned in helpers.items():
-        wide = {"int64", *(f"UniTuple(int64 x {count})" for count in (3, 4))}
+        wide = {"int64", *(f"UniTuple(int64 x {count})" for count in (2, 3, 4))}
         assert set(returned) <= wide and returned, name
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,11 +22,13 @@ from splitproof.exec.cuda.catalog import kernels
 from splitproof.exec.cuda.dequantise import KINDS
 from splitproof.exec.cuda.target import row_place, row_start
 from splitproof.model.kernel import Data, Kernel, Shape, Steps
-from splitproof.verify.kernel import check_bounds
-from splitproof.verify.kernel_lemma import check_lemmas
+from splitproof.verify.kernel import Known, check_bounds
+from splitproof.verify.kernel_lemma import check_lemmas, check_tile
 from splitproof.verify.kernel_value import Unclear
 
 CATALOG = kernels()
+#: What was proved is not asked again: the planted faults stand in kernels that are alike.
+KNOWN = Known()
 
 
 def test_every_kernel_is_proved_as_a_gpu_runs_it() -> None:
@@ -35,7 +39,11 @@ def test_every_kernel_is_proved_as_a_gpu_runs_it() -> None:
     said = json.loads(done.stdout)
     assert not said["simulated"]
     assert said["lemmas"] == []
-    assert said["faults"] == {name: [] for name in CATALOG}
+    left_out = set(said["left_out"])
+    assert said["faults"] == {name: [] for name in CATALOG if name not in left_out}
+    assert all(re.fullmatch(r"mul_mat_id \w+ in tiles", name) for name in left_out)
+    assert "mul_mat_id q8_0 in tiles" not in left_out
+    assert not left_out or os.environ.get("SPLITPROOF_KERNELS") != "all"
     assert all(said["writes"].values())
 
 
@@ -44,6 +52,7 @@ def test_every_kernel_is_proved_as_a_gpu_runs_it() -> None:
 ROW_LOOP = "range(cuda.threadIdx.x, ne[0], cuda.blockDim.x)"
 RESULT = "if lane == 0 and row < w_ne[1]:"
 ELEMENTS = "mul_mat_id f32 by elements"
+TILES, PAIRS = "mul_mat f16 in tiles", "mul_mat_id f16 in tiles"
 #: kernel, module, the text and what takes its place, a word of the fault
 PLANTED = {
     "one element too many": ("fill", "moves", ROW_LOOP, ROW_LOOP.replace("ne[0]", "ne[0] + 1"),
@@ -73,12 +82,30 @@ PLANTED = {
     "a pair too many": ("halve", "quantise", "(cuda.threadIdx.x, pairs, cuda.blockDim.x)",
                         "(cuda.threadIdx.x, pairs + 1, cuda.blockDim.x)",
                         "write of scratch (u32): outside"),
+    "a row of a tile too many": (TILES, "tiles", "if row < rows and column <",
+                                 "if row <= rows and column <",
+                                 "write of y (f32): outside dimension 0"),
+    "tiles over each other": (TILES, "tiles", "block_y * COLUMNS + place",
+                              "block_y * (COLUMNS - 1) + place", "two threads write"),
+    "past the tile": (TILES, "tiles", "_keep(tile, at + 4, e", "_keep(tile, at + 12, e",
+                      "write of shared memory (uint32): outside"),
+    "a group too many": (TILES, "tiles", "if row < count and group < most:",
+                         "if row < count and group <= most:", "read of w (u32): beside"),
+    "a token too many": (PAIRS, "tiles", "if row < rows and pair_inside(i1, i_ne[0], i2, i_ne[1]):",
+                         "if row < rows and pair_inside(i1, i_ne[0], i2, i_ne[1] + 1):",
+                         "write of y (f32): outside dimension 2"),
+    "an expert beyond the last": (PAIRS, "tiles", "expert < w_ne[2]", "expert <= w_ne[2]",
+                                  "read of w (u32): outside dimension 2"),
+    "a tile to clear too many": ("clear", "group", "2 * COLUMNS, cuda.blockDim.x",
+                                 "2 * COLUMNS + 1, cuda.blockDim.x", "scratch (i32)"),
+    "places over tokens": ("order", "group", "order[2 * rank + 1]", "order[2 * rank + 2]",
+                           "scratch (i32)"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted({name for name, *_ in PLANTED.values()}))
 def test_the_kernels_that_faults_are_planted_in_are_proved(name: str) -> None:
-    assert check_bounds(name, CATALOG[name]).faults == ()
+    assert check_bounds(name, CATALOG[name], KNOWN).faults == ()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +119,8 @@ def test_a_planted_fault_is_found(
     if module == "packing":
         monkeypatch.setattr(products, "PACKINGS", changed.PACKINGS)
         changed = products
-    bounds = check_bounds(name, replace(CATALOG[name], function=_kernel_of(name, changed)))
+    kernel = replace(CATALOG[name], function=_kernel_of(name, changed))
+    bounds = check_bounds(name, kernel, KNOWN)
     assert any(word in fault for fault in bounds.faults), bounds
 
 
@@ -104,7 +132,8 @@ def _kernel_of(name: str, module: ModuleType) -> Any:
     suffix = "_id" if op.endswith("_id") else ""
     if "elements" in kind:
         return getattr(module, f"plain_product{suffix}").__wrapped__(KINDS[kind[0]])
-    return getattr(module, f"block_product{suffix}").__wrapped__(kind[0])
+    way = "tiled" if "tiles" in kind else "block"
+    return getattr(module, f"{way}_product{suffix}").__wrapped__(kind[0])
 
 
 def _changed(name: str, old: str, new: str, folder: Path) -> ModuleType:
@@ -177,6 +206,34 @@ def test_an_index_from_the_iteration_before_is_not_followed() -> None:
             check_bounds("carried", _kernel(function))
 
 
+def test_a_helper_that_is_not_looked_at_is_given_no_memory() -> None:
+    def block_sum(dst: Any) -> None:
+        dst[-1] = 0
+
+    @cuda.jit(device=True)
+    def hidden(dst: Any, d: Any, ne: Any) -> None:
+        block_sum(dst)
+
+    with pytest.raises(Unclear, match="block_sum does to memory"):
+        check_bounds("hidden", _kernel(hidden))
+
+
+def test_each_way_through_a_helper_without_a_result_is_looked_at() -> None:
+    @cuda.jit(device=True)
+    def end(dst: Any, d: Any, ne: Any, k: Any) -> None:
+        if k < ne[0]:
+            dst[k * d[0]] = 1
+        else:
+            dst[(k + 1) * d[0]] = 1
+
+    def after(dst: Any, d: Any, ne: Any) -> None:
+        end(dst, d, ne, cuda.blockIdx.x)
+        dst[cuda.blockIdx.x * d[0]] = 1  # no longer known to be inside
+
+    faults = check_bounds("after", _kernel(after)).faults
+    assert sum("outside dimension 0" in fault for fault in faults) == 2
+
+
 def test_a_loop_that_does_not_end_is_unclear() -> None:
     def endless(dst: Any, d: Any, ne: Any) -> None:
         while dst[0] > 0:
@@ -184,6 +241,20 @@ def test_a_loop_that_does_not_end_is_unclear() -> None:
 
     with pytest.raises(Unclear, match="decisions"):
         check_bounds("endless", _kernel(endless))
+
+
+def test_a_pair_is_inside_of_both_dimensions_or_not_at_all() -> None:
+    for i1, i2 in product(range(-1, 4), repeat=2):
+        assert index.pair_inside(i1, 3, i2, 2) == (i1 in range(3) and i2 in range(2))
+
+
+def test_a_tile_that_has_an_element_twice_is_found() -> None:
+    def twice(thread: int, eighth: int, k: int) -> tuple[int, int]:
+        row, column = index.tile_place(thread, eighth, k)
+        return row, column // 2
+
+    assert check_tile(index.tile_place, 64) == []
+    assert check_tile(twice, 64) == ["tile_place: not a tile of 64 threads"]
 
 
 def test_a_wrong_helper_is_found() -> None:
