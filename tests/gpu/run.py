@@ -41,7 +41,7 @@ FORMAT = "splitproof-gpu/1"
 #: Files whose tests compare kernels with the reference.
 KERNEL_TESTS = sorted(
     path for path in (HERE.parent / "exec").glob("test_cuda_*.py")
-    if path.stem in ("test_cuda_kernels", "test_cuda_products")
+    if path.stem in ("test_cuda_kernels", "test_cuda_products", "test_cuda_tiles")
 )  # fmt: skip
 #: Seconds that are left for kernels and models when the incidents end.
 REST = 150.0
