@@ -20,6 +20,7 @@ import z3
 from ..model.kernel import Data, Flag, Kernel, Scratch, Value
 from .kernel_memory import Access, Call, Shared
 from .kernel_run import Answers, Run
+from .kernel_sizes import Sizes
 from .kernel_value import Unclear
 
 #: Solver effort for one question, in Z3's resource units.
@@ -73,11 +74,11 @@ def check_bounds(name: str, kernel: Kernel, known: Known | None = None) -> Bound
     found: dict[tuple[object, ...], list[Access]] = {}
     every: list[Access] = []
     identity: tuple[Any, ...] = ()
-    paths = 0
+    paths, sizes = 0, Sizes(kernel)
     for choices in product(*_choices(kernel)):
         decisions: list[bool] = []
         while True:
-            run = Run(kernel, choices, decisions, known.answers)
+            run = Run(kernel, sizes, choices, decisions, known.answers)
             run.execute()
             paths, identity = paths + 1, run.identity
             if paths > MOST_PATHS:

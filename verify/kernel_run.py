@@ -67,11 +67,12 @@ class Run:
     """A path: decisions made so far are ``decisions``, further ones are first tried as true."""
 
     def __init__(
-        self, kernel: Kernel, choices: Sequence[int], decisions: list[bool], answers: Answers
-    ) -> None:
+        self, kernel: Kernel, sizes: Sizes, choices: Sequence[int], decisions: list[bool],
+        answers: Answers,
+    ) -> None:  # fmt: skip
         self.kernel, self.decisions, self.taken, self.answers = kernel, decisions, 0, answers
         self._replayed = len(decisions)
-        self.sizes = Sizes(kernel)
+        self.sizes = sizes
         self.facts: list[Any] = []
         self.accesses: list[Access] = []
         self.calls: list[Call] = []

@@ -16,6 +16,7 @@ class Sizes:
         self.facts: list[Any] = []
         self._same: dict[str, str] = {}
         self._divided: dict[tuple[str, int], Any] = {}
+        self._terms: dict[str, Any] = {}
         self.names: dict[str, Any] = {}
         for a, b in kernel.same:
             if "*" not in a + b and "/" not in a + b:
@@ -31,10 +32,10 @@ class Sizes:
         return name
 
     def term(self, dimension: str) -> Any:
-        result = z3.IntVal(1)
-        for factor in dimension.split("*"):
-            result = result * self._factor(factor)
-        return z3.simplify(result)
+        if dimension not in self._terms:
+            factors = map(self._factor, dimension.split("*"))
+            self._terms[dimension] = z3.simplify(z3.Product(*factors, z3.IntVal(1)))
+        return self._terms[dimension]
 
     def _factor(self, name: str) -> Any:
         if "/" in name:
