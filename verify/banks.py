@@ -171,13 +171,14 @@ class Banks:
             yield from self._overflow(bank, fill, scope)
 
     def _survives(self, bank: Bank, write: Write, serving: tuple[int, int]) -> bool:
-        """Whether a copy from before the write can still be in its slot at the serving fill.
+        """Whether a copy from before the write can still be in its slot at the serving fill, or is
+        brought by that fill itself, since it is issued before the write.
 
         A fill of the layer may choose the same expert again, which makes it the latest used.  Each
         layer that is filled meanwhile brings one expert at least, so that the copy is gone once
         as many of them as there are slots came in a row.
         """
-        if bank.policy != "lru-slots":
+        if bank.policy != "lru-slots" or self._part(serving) < write.part:
             return True
         meanwhile = set[int]()
         for place in self.footprints.fills.get(bank.group, ()):
@@ -186,11 +187,15 @@ class Banks:
             if bank.layer not in self._selected(place):
                 meanwhile |= self.layers(place)
                 continue
-            old = self.footprints.order.by_command[place][0].index < write.part
+            old = self._part(place) < write.part
             if len(meanwhile) >= bank.slots and not old:
                 return False
             meanwhile = set()  # brought again, or still there
         return len(meanwhile) < bank.slots
+
+    def _part(self, fill: tuple[int, int]) -> int:
+        """The first part of a fill."""
+        return self.footprints.order.by_command[fill][0].index
 
     def skipping(self, bank: Bank) -> Iterator[Write]:
         """Writes of the fills of the bank's layer that leave the bank out and may load experts."""
@@ -210,8 +215,11 @@ class Banks:
         return self._loading[bank.group].get(bank.layer, [])
 
     def layers(self, place: tuple[int, int]) -> set[int]:
-        """The layers of which a fill brings at least one expert."""
-        symbols = self.schedule.graph.ranges
+        """The layers of which a fill surely has one expert at least: negative ids have none."""
+        bank, symbols = filled_banks(self.schedule, place)[0], self.schedule.graph.ranges
+        values = self.schedule.tensor(bank.ids).values or self.schedule.base(bank.ids).values
+        if values is not None and values[0] < 0:
+            return set()
         return {n for n, (ids, _) in self._selected(place).items() if ids.bounds(symbols)[0] > 0}
 
     def _selected(self, place: tuple[int, int]) -> dict[int, tuple[Expr, int]]:

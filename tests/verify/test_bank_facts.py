@@ -62,6 +62,46 @@ def test_a_stale_copy_is_told_only_where_it_can_survive(slots: int) -> None:
     assert bool(found) == (slots == 2)
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["one fill", "a fill that finds hits"])
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_weight_that_is_written_after_its_fill_is_stale_in_the_slots(
+    slots: int, again: bool
+) -> None:
+    """Also where another layer's fill came before: what it evicts is not what the fill brings."""
+    document = rewritten(slots)
+    document["repeat"] = 1
+    first, second = document["nodes"]
+    document["nodes"] = [second, first, first | {"dst": "y2"}]
+    document["tensors"]["y2"] = document["tensors"]["y0"]
+    document["assignment"]["y2"] = "gpu0"
+    for split, nodes in zip(document["splits"], ([0, 2], [2, 3]), strict=True):
+        split["nodes"] = nodes
+    tune, x, ids0, ids1, copy, fill0, y0, fill1, y1, wait, *outputs = document["program"]
+    document["program"] = [
+        x, ids0, ids1, copy, fill1 | {"split": 0}, y1 | {"split": 0}, fill0, y0, wait,
+        tune | {"split": 1}, *([fill0 | {"split": 1}] if again else []),
+        y0 | {"node": "y2", "split": 1}, wait, *outputs, {"do": "get_output", "tensor": "y2"},
+    ]  # fmt: skip
+    report = shown(from_dict(document))
+    assert ["stale" in f.message for f in report.findings if f.rule == "BK002"] == [True]
+    document["program"].remove(tune | {"split": 1})
+    assert "BK002" not in {f.rule for f in shown(from_dict(document)).findings}
+
+
+def test_a_fill_without_an_expert_evicts_none() -> None:
+    """With one slot, the other layer makes room only if its ids name an expert."""
+    document = rewritten(1)
+    document["repeat"] = 2
+    document["program"][0]["when"] = "pass == 1"
+    assert not any("stale" in f.message for f in check(from_dict(document)).findings)
+    document["tensors"]["ids1"]["values"] = [-1, 4]
+    document["nodes"][1]["params"] = {"negative_ids": True}
+    schedule = from_dict(document)
+    (stale,) = [f for f in check(schedule).findings if "stale" in f.message]
+    assert stale.counterexample is not None
+    assert replay(schedule, stale.counterexample).reproduced
+
+
 def test_a_fill_that_only_finds_hits_may_leave_a_bank_out() -> None:
     """The other way round, claiming first and bringing later, is BK006."""
     document = case("BK006", "violating")
